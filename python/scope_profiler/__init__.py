@@ -1,0 +1,1 @@
+"""scope-profiler: a region profiler for concurrent Python, C and Fortran programs."""

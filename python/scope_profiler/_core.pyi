@@ -1,0 +1,162 @@
+"""The C extension: recording, lanes, call tree and files. Internal; the package's other modules are its users."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+class Buffer(Protocol):  # any object with the buffer protocol
+    ...
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+class CorruptProfileError(OSError): ...
+class HDF5SchemaError(ValueError): ...
+class NestingError(ValueError): ...
+
+# -- clock -------------------------------------------------------------------------------------------------------------
+
+def now_ns() -> int:
+    """Nanoseconds of the clock behind ``time.perf_counter_ns()``."""
+
+# -- recording (region.c, recorder.c, run.c) -----------------------------------------------------------------------------
+
+class Region:
+    """A region object: a context manager whose every entry closes its own call."""
+
+    region_name: str
+    tags: tuple[str, ...]
+    source_file: str | None
+    source_lineno: int | None
+    source_text: str | None
+    num_calls: int  # entries in the current run, open ones included
+    def __enter__(self) -> Region: ...
+    def __exit__(self, *exc: object) -> None: ...
+    # ns of the calls that are closed and not yet written to a file
+    def get_durations_numpy(self) -> Any: ...
+    def get_start_times_numpy(self) -> Any: ...
+    def get_end_times_numpy(self) -> Any: ...
+
+class Run:
+    """One run of a recorder: from open() on; it stays readable after close()."""
+
+    start_ns: int
+    track_threads: bool
+    track_async: bool
+    unmatched: int  # exits that no open call belonged to
+    lost: int  # calls that found no memory
+    def collect(self) -> Profile:
+        """Every closed call that is not confirmed yet, with the call tree resolved; callable while others record."""
+    def collect_lanes(self) -> Buffer:
+        """int64 lane key of each call of the profile that collect() returned last (see lane())."""
+    def confirm(self) -> None:
+        """What collect() returned last is safe (written): never report it again. Call ids go on after it."""
+    def open_calls(self) -> list[str]:
+        """Names of the regions of calls that are open now, one entry per open call."""
+    def call_counts(self) -> dict[str, int]:
+        """Entries so far by region name (open ones included), in order of creation."""
+    def lane(self) -> int:
+        """Key of the lane the caller is on: its task's index, else -2 - its thread's number."""
+    def ticks(self) -> int: ...
+    def to_ns(self, ticks: int) -> int: ...
+
+class Recorder:
+    """What one manager records with: its switch, its regions and its current run."""
+
+    run: Run | None
+    recording: bool  # open and not paused
+    paused: bool
+    def region(self, name: str, functions: Any = None, tags: Any = None) -> Region:
+        """The region called ``name``; made on first use, with the caller's file and line."""
+    def open(
+        self,
+        *,
+        track_threads: bool = False,
+        track_async: bool = False,
+        enabled: Callable[[str, tuple[str, ...]], bool] | None = None,
+        buffer_limit: int = 1024,
+        capture_source: bool = False,
+    ) -> Run:
+        """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run."""
+    def close(self) -> None:
+        """Recording off. The run can still be collected."""
+    def forget(self) -> None:
+        """close(), and drop the run and the regions that nothing outside holds."""
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def refilter(self, enabled: Callable[[str, tuple[str, ...]], bool] | None) -> None:
+        """Decide again which regions record (they ask at their next entry)."""
+    def regions(self) -> list[Region]:
+        """Every region of the current run, in order of creation."""
+
+def wrap(
+    recorder: Recorder,
+    function: Any,
+    name: str | None = None,
+    tags: Any = None,
+    annotate: Callable[..., Any] | None = None,
+) -> Any:
+    """``function`` as a profiled callable of its own kind (decorator.c).
+
+    annotate, if given, is called after every recorded call as
+    annotate(region_name, lane, start_ticks, end_ticks, args, kwargs, exception_or_None).
+    """
+
+# -- profiles (profile_object.c) -------------------------------------------------------------------------------------------
+
+class Profile:
+    """A collected run (src/analysis/profile.h). Immutable; columns are shared with the arrays made from them."""
+
+    call_count: int
+    aggregate: bool
+    summary_only: bool
+    nested: bool
+    schema: int
+    names: list[str]
+    # (name_index, rank, first, count, source_file | None, source_line | -1, source_text | None, tags: tuple[str, ...],
+    #  event_metadata JSON text | None, exclusive_total_ns | -1, statistics | None, aggregate | None)
+    # statistics: (total, minimum, maximum, first, last, start_minimum, end_maximum, gpu_count, gpu_total, mean, m2)
+    # aggregate: (count, total, minimum, maximum, exclusive)
+    rows: list[tuple[Any, ...]]
+    # columns of the file's thread_table / task_table: int64 buffers, and lists of str for name, kind, coro_name;
+    # None when the run did not track
+    threads: dict[str, Any] | None
+    tasks: dict[str, Any] | None
+    metadata: dict[str, Any]
+    # {rank: group}, group = {"attributes": {name: value}, "datasets": {name: (shape, buffer | list[str])}, "groups": {name: group}}
+    aux: dict[int, dict[str, Any]]
+    def column(self, name: str) -> Buffer | None:
+        """int64 column of call_count values: start_ns end_ns call_ids parent_ids thread_ids task_ids await_ns gpu_ns."""
+
+def make_profile(
+    *,
+    names: Sequence[str],
+    rows: Sequence[tuple[Any, ...]],
+    columns: Mapping[str, Buffer],
+    threads: Mapping[str, Any] | None = None,
+    tasks: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    aux: Mapping[int, Any] | None = None,
+    aggregate: bool = False,
+    nested: bool = True,
+) -> Profile:
+    """A Profile from Python values in the forms that Profile gives them; columns are copied and checked."""
+
+def replace_profile(profile: Profile, *, metadata: Mapping[str, Any] | None = None,
+                    event_metadata: Mapping[int, str] | None = None) -> Profile:
+    """The same profile (columns shared, not copied) with other metadata, or other event metadata for rows by index."""
+
+# -- files (hdf5_object.c) ---------------------------------------------------------------------------------------------
+
+def read_h5(path: str, *, summary: bool = False, regions: Sequence[str] | None = None,
+            ranks: Sequence[int] | None = None) -> Profile:
+    """FileNotFoundError, CorruptProfileError, HDF5SchemaError, OSError."""
+
+def write_h5(profile: Profile, path: str, *, compression: str | None = "auto", level: int | None = None,
+             chunk_size: int | None = None) -> None:
+    """Write schema 3 to a temporary file beside ``path``, fsync, rename. OSError names the path; the old file survives."""
+
+# -- call tree (call_tree_object.c) --------------------------------------------------------------------------------------
+
+def call_tree(
+    region: Buffer, call: Buffer, start_ns: Buffer, end_ns: Buffer, lane: Buffer | None, clamp: bool = False
+) -> tuple[Any, ...]:
+    """Order and nest calls: see src/analysis/call_tree.h."""

@@ -1,0 +1,170 @@
+/*
+ * profile.h - a collected run in memory: what results, files and exports are made from.
+ *
+ *   sp_profile
+ *     rows[]      one per (rank, region), rank by rank      names[]   region names by id
+ *       first ──────────┐
+ *     columns           ▼
+ *       start_ns   [ row 0's calls | row 1's calls | ... ]    absolute ns of CLOCK_MONOTONIC
+ *       end_ns     [ ...                                 ]
+ *       call_ids, parent_ids, thread_ids, task_ids, await_ns, gpu_ns     each NULL when not recorded
+ *     threads[], tasks[]   lane tables, all ranks; times relative to the run's start; -1 = unknown
+ *     metadata[]           typed key/value pairs          aux[]    per-rank groups kept as they are
+ *
+ * A profile owns everything in it. It is immutable once shared: it is reference counted, and the Python arrays made from
+ * it are views of these columns. Every column is int64, so that they can be.
+ */
+#ifndef SP_ANALYSIS_PROFILE_H
+#define SP_ANALYSIS_PROFILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/error.h"
+
+#define SP_UNKNOWN (-1) /* a time, index or line that is not known */
+
+/* Statistics of one row, as the file stores them. Times in ns; m2 = sum of squared deviations from the mean. */
+typedef struct sp_row_statistics {
+    int64_t total, minimum, maximum, first, last, start_minimum, end_maximum;
+    uint64_t gpu_count;
+    int64_t gpu_total;
+    double mean, m2;
+} sp_row_statistics;
+
+typedef struct sp_row {
+    uint32_t name;  /* index into names */
+    uint32_t rank;
+    uint64_t first; /* this row's calls are columns[first .. first + count) */
+    uint64_t count;
+    int64_t source_line;    /* SP_UNKNOWN: none */
+    char *source_file;      /* NULL: none */
+    char *source_text;      /* NULL: none */
+    char *tags;             /* JSON list of strings; NULL: none */
+    char *event_metadata;   /* JSON list, one object a call; NULL: none */
+    int64_t exclusive_total; /* ns over all calls; SP_UNKNOWN when the calls do not nest */
+    bool has_statistics;
+    sp_row_statistics statistics;
+    bool has_aggregate; /* aggregate layout: no calls, only these */
+    uint64_t aggregate_count;
+    int64_t aggregate_total, aggregate_minimum, aggregate_maximum, aggregate_exclusive;
+} sp_row;
+
+typedef struct sp_thread_info {
+    uint32_t rank;
+    int64_t index, ident, native_id;
+    bool daemon;
+    int64_t start_ns, end_ns, cpu_ns;
+    char *name;
+} sp_thread_info;
+
+typedef struct sp_task_info {
+    uint32_t rank;
+    int64_t index;
+    char *kind; /* "task" or "greenlet" */
+    char *name, *coro_name;
+    int64_t thread_index, created_ns, done_ns, steps, running_ns, suspended_ns;
+} sp_task_info;
+
+typedef enum sp_value_kind { SP_VALUE_INT, SP_VALUE_FLOAT, SP_VALUE_BOOL, SP_VALUE_STRING, SP_VALUE_STRINGS } sp_value_kind;
+
+/* One metadata entry. `text` for a string; `list`/`size` for a list of strings; `integer` for int and bool. */
+typedef struct sp_metadata {
+    char *key;
+    sp_value_kind kind;
+    int64_t integer;
+    double real;
+    char *text;
+    char **list;
+    size_t size;
+} sp_metadata;
+
+/*
+ * A group of a file that only carries through (line profiles, counters): kept as a tree of groups, attributes and
+ * datasets, without understanding it.
+ */
+typedef enum sp_array_kind { SP_ARRAY_INT64, SP_ARRAY_UINT64, SP_ARRAY_FLOAT64, SP_ARRAY_STRING } sp_array_kind;
+
+typedef struct sp_array {
+    char *name;
+    sp_array_kind kind;
+    int dimensions;      /* 0 (a scalar) .. 4 */
+    uint64_t shape[4];
+    void *data;          /* int64_t*, uint64_t*, double* or char** */
+} sp_array;
+
+typedef struct sp_group {
+    char *name; /* path below the rank's group, "line_profile/0" */
+    sp_array *attributes;
+    size_t attribute_count;
+    sp_array *datasets;
+    size_t dataset_count;
+    struct sp_group *groups;
+    size_t group_count;
+} sp_group;
+
+typedef struct sp_rank_aux {
+    uint32_t rank;
+    sp_group root;
+} sp_rank_aux;
+
+typedef enum sp_column {
+    SP_COLUMN_START,
+    SP_COLUMN_END,
+    SP_COLUMN_CALL_ID,
+    SP_COLUMN_PARENT_ID,
+    SP_COLUMN_THREAD,
+    SP_COLUMN_TASK,
+    SP_COLUMN_AWAIT,
+    SP_COLUMN_GPU,
+    SP_COLUMN_COUNT
+} sp_column;
+
+typedef struct sp_profile {
+    char **names;
+    size_t name_count;
+    sp_row *rows;
+    size_t row_count;
+    uint64_t call_count;
+    int64_t *columns[SP_COLUMN_COUNT]; /* each call_count long, or NULL; start and end are never NULL unless call_count = 0 or summary_only */
+    sp_thread_info *threads;
+    size_t thread_count;
+    bool has_threads; /* an empty thread table is not the same as none */
+    sp_task_info *tasks;
+    size_t task_count;
+    sp_metadata *metadata;
+    size_t metadata_count;
+    sp_rank_aux *aux;
+    size_t aux_count;
+    bool aggregate;    /* storage layout "aggregate" */
+    bool summary_only; /* read without its calls: rows carry count and statistics, the columns are NULL */
+    bool nested;       /* false: calls of a lane overlap; ids are absent and exclusive totals unknown */
+    int64_t schema;    /* of the file it came from, 0: recorded here */
+    _Atomic(int) references;
+} sp_profile;
+
+/* An empty profile with one reference; NULL when out of memory. */
+sp_profile *sp_profile_new(void);
+sp_profile *sp_profile_share(sp_profile *profile);
+void sp_profile_release(sp_profile *profile); /* NULL is allowed */
+
+/* Columns are allocated by these, so that large ones can use huge pages and are given back to the system when freed. */
+int64_t *sp_column_alloc(uint64_t count);
+void sp_column_free(int64_t *column, uint64_t count);
+
+/* The default of a column when only other ranks recorded it: -1, but 0 for await. */
+int64_t sp_column_default(sp_column column);
+
+/* statistics of one row from its calls (profile->columns must be there) */
+void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_row_statistics *out);
+
+/* Add a metadata entry, replacing one of the same key. Strings are copied. SP_ERR_NO_MEMORY is the only failure. */
+sp_status sp_profile_set_int(sp_profile *profile, const char *key, int64_t value);
+sp_status sp_profile_set_float(sp_profile *profile, const char *key, double value);
+sp_status sp_profile_set_bool(sp_profile *profile, const char *key, bool value);
+sp_status sp_profile_set_string(sp_profile *profile, const char *key, const char *value);
+sp_status sp_profile_set_strings(sp_profile *profile, const char *key, const char *const *list, size_t size);
+const sp_metadata *sp_profile_find_metadata(const sp_profile *profile, const char *key);
+
+#endif

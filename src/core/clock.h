@@ -1,0 +1,87 @@
+/*
+ * clock.h - the one clock. Everything recorded is in ticks; an sp_timeline turns ticks into ns of CLOCK_MONOTONIC.
+ *
+ * On x86_64 and aarch64 a tick is one of the processor's invariant counter, used where the kernel's own clock uses it
+ * (else, and by SCOPE_PROFILER_CLOCK=monotonic, a tick is a nanosecond of clock_gettime). The counter's rate against
+ * CLOCK_MONOTONIC drifts with time discipline, so pairs of both ("anchors") are taken along the run, and a tick is
+ * interpolated between the two anchors around it: continuous, monotone, and off by the error of an anchor (tens of ns).
+ */
+#ifndef SP_CORE_CLOCK_H
+#define SP_CORE_CLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+#include "core/error.h"
+
+typedef uint64_t sp_ticks;
+
+typedef enum sp_clock_source {
+    SP_CLOCK_UNSET, /* before the first use */
+    SP_CLOCK_COUNTER,
+    SP_CLOCK_MONOTONIC,
+    SP_CLOCK_INJECTED /* tests */
+} sp_clock_source;
+
+extern sp_clock_source sp_clock_current; /* written by sp_clock_choose and the injector only */
+
+/* How far apart anchors may be while calls are recorded. */
+#define SP_ANCHOR_INTERVAL_NS INT64_C(100000000)
+
+sp_ticks sp_clock_read_slow(void);
+
+/* Now, in ticks. Never 0 and never UINT64_MAX, which mark slots. */
+static inline sp_ticks sp_clock_read(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_expect(sp_clock_current == SP_CLOCK_COUNTER, 1)) return __rdtsc();
+#elif defined(__aarch64__)
+    if (__builtin_expect(sp_clock_current == SP_CLOCK_COUNTER, 1)) {
+        uint64_t value;
+        __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(value));
+        return value;
+    }
+#endif
+    return sp_clock_read_slow();
+}
+
+/* Choose the source once, by SCOPE_PROFILER_CLOCK (auto, tsc, monotonic) and what the machine has. Thread-safe. */
+void sp_clock_choose(void);
+
+/* For tests: ticks come from `read`, one tick a ns. NULL restores the machine's clock. Only while nothing records. */
+void sp_clock_inject(sp_ticks (*read)(void));
+
+/* ns of CLOCK_MONOTONIC, or of the injected clock. */
+int64_t sp_clock_ns(void);
+
+typedef struct sp_anchor {
+    sp_ticks ticks;
+    int64_t ns;
+} sp_anchor;
+
+/* The anchors of one run, ascending. The run's lock guards it. */
+typedef struct sp_timeline {
+    sp_anchor *anchors;
+    size_t count, size;
+} sp_timeline;
+
+/* Append an anchor taken now, unless the newest is younger than `minimum_ns`. Returns when the next one is due. */
+sp_ticks sp_timeline_anchor(sp_timeline *timeline, int64_t minimum_ns);
+void sp_timeline_free(sp_timeline *timeline);
+
+/* A cursor makes conversions of ascending ticks O(1). */
+typedef struct sp_timeline_cursor {
+    const sp_timeline *timeline;
+    size_t segment;
+} sp_timeline_cursor;
+
+int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks);
+
+/* A duration near the end of the timeline, in ns (for counters of ticks, such as a task's running time). */
+int64_t sp_timeline_duration(const sp_timeline *timeline, uint64_t ticks);
+
+#endif

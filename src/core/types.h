@@ -1,0 +1,160 @@
+/*
+ * types.h - the structures of a recording, who owns each field and which thread may write it.
+ *
+ *   sp_run ─ regions (id -> name, source)            one per active configuration; several share nothing
+ *     │ ├── rows: sp_thread_row, dense index           the run's thread table
+ *     │ └── tasks: sp_task, dense index                the run's task table
+ *     └── logs ── sp_log ── sp_log ── ...            one per (run, thread); one thread appends to it, ever
+ *                  │  ▲
+ *                  │  └ sp_thread.hot                the log the thread used last: found without a look-up
+ *                  ▼
+ *                 block ─> block ─> block(tail)      blocks never move
+ *                 [slot slot slot|slot slot slot|slot slot .... ]
+ *                                                ▲ next        ▲ limit
+ *
+ * A slot is taken at entry, so a log is in start order, which is the pre-order of the call tree. Its `end` is written
+ * once, by whoever runs the exit, as the last access of that call; 0 means still open. After that the slot belongs to the
+ * collector, which marks it in `region` and frees a block when all of its slots are collected.
+ *
+ * Tokens: every run has a number that is never used again. A region, a log and the switch of a configuration each
+ * carry the token they were made for; equality is checked before anything behind them is touched, so a run that is gone
+ * is never dereferenced.
+ *
+ * Memory of a closed run: only the owner of a log frees the log (when it next enters a region of another run, or when it
+ * ends), because it alone may be about to append. Others may take full blocks, and empty the tail in place.
+ */
+#ifndef SP_CORE_TYPES_H
+#define SP_CORE_TYPES_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/clock.h"
+#include "core/error.h"
+
+typedef struct sp_run sp_run;
+typedef struct sp_log sp_log;
+typedef struct sp_thread sp_thread;
+
+#define SP_NO_TASK (-1)
+
+/* One call. 24 bytes; runs that follow tasks use sp_async_slot. */
+typedef struct sp_slot {
+    _Atomic(sp_ticks) start;  /* owner, before the slot is published */
+    _Atomic(sp_ticks) end;    /* whoever exits, once; SP_SLOT_OPEN until then */
+    _Atomic(uint32_t) region; /* owner at entry; the collector once `end` is set */
+    int32_t task;             /* owner: index of the lane's task, or SP_NO_TASK */
+} sp_slot;
+
+/* The same, with the ticks the call spent awaiting: the lane's suspended total at entry until the exit turns it into the
+ * difference. */
+typedef struct sp_async_slot {
+    sp_slot call;
+    uint64_t await;
+} sp_async_slot;
+
+_Static_assert(sizeof(sp_slot) == 24, "a call takes 24 bytes");
+_Static_assert(sizeof(sp_async_slot) == 32, "a call in an async run takes 32 bytes");
+
+#define SP_SLOT_OPEN ((sp_ticks)0)
+#define SP_SLOT_ABANDONED UINT64_MAX /* entered by an object that died without an exit: never reported */
+#define SP_REGION_TAKEN 0x80000000u  /* in sp_slot.region: chosen by the collection under way */
+#define SP_REGION_DONE 0xffffffffu   /* already reported */
+
+/* A piece of a log. The header lives apart from the slots, so that slots can fill whole (huge) pages. */
+typedef struct sp_block {
+    _Atomic(struct sp_block *) next; /* owner of the log, when it grows */
+    char *begin, *end;
+    size_t bytes;  /* of the mapping or allocation at begin */
+    bool mapped;   /* mmap'ed (else malloc'ed) */
+    bool finished; /* collector: every slot is reported or abandoned */
+} sp_block;
+
+/*
+ * A lane that is not a bare thread: an asyncio or trio task, or a greenlet. Times are ticks. The running lane's thread
+ * writes it; a collector reads while it runs, hence the atomics (relaxed: one writer).
+ */
+typedef struct sp_task {
+    int32_t index;
+    int32_t thread_index; /* the last thread it ran on */
+    sp_ticks created, done; /* done == 0: not finished */
+    _Atomic(uint64_t) steps;
+    _Atomic(uint64_t) running, suspended;
+    _Atomic(sp_ticks) step_started; /* != 0 while it holds its thread */
+    _Atomic(sp_ticks) last_step_end;
+    uint32_t coro_name;  /* index into the run's interned strings */
+    uint32_t parent_call; /* reserved for the flow from creator to first step; UINT32_MAX: none */
+    uint8_t kind;        /* sp_task_kind */
+    uint8_t name_kind;   /* sp_name_kind: how `name` is stored */
+    union {
+        uint64_t number; /* "Task-<number>": the default name costs no allocation */
+        char *text;      /* owned */
+    } name;
+} sp_task;
+
+typedef enum sp_task_kind { SP_TASK_TASK, SP_TASK_GREENLET } sp_task_kind;
+typedef enum sp_name_kind { SP_NAME_NONE, SP_NAME_NUMBERED, SP_NAME_TEXT } sp_name_kind;
+
+/* One row of a run's thread table. Written by its thread, under the run's lock for anything a collector reads. */
+typedef struct sp_thread_row {
+    int32_t index;
+    bool daemon;
+    bool named;    /* the front end knows a better name than the system's */
+    bool released; /* its thread is gone: end and cpu are final */
+    int64_t ident, native_id;
+    sp_ticks start, end; /* end == 0: alive */
+    int64_t cpu_ns;      /* final once released, else as last sampled */
+    char *name;          /* owned, UTF-8 */
+} sp_thread_row;
+
+struct sp_log {
+    /* hot: read and written by the owner at every call, in one cache line */
+    _Atomic(char *) next; /* the next free slot; published with release after the slot is filled */
+    char *limit;          /* end of the tail block */
+    uint64_t token;       /* of its run */
+    sp_task *lane;        /* the task that holds the thread, or NULL: the thread's own lane */
+    int32_t lane_index;   /* its index, or SP_NO_TASK */
+    uint32_t stride;      /* sizeof(sp_slot) or sizeof(sp_async_slot) */
+    sp_ticks anchor_due;  /* when the clock wants its next anchor */
+
+    /* cold */
+    sp_run *run; /* the log holds a reference */
+    sp_thread *thread;
+    sp_thread_row *row;
+    sp_block *head; /* the collector frees from here (run->lock) */
+    sp_block *tail; /* owner */
+    uint64_t slots_taken; /* owner: slots in blocks before the tail, for sizing the next one */
+    _Atomic(uint64_t) lost; /* calls that found no memory; told at collection */
+    struct sp_log *next_of_thread; /* owner */
+    struct sp_log *next_of_run;    /* run->lock */
+    /* the scanner (run->lock): everything before scan_next is counted; those found open are remembered */
+    sp_block *scan_block;
+    char *scan_next;
+    sp_slot **scan_open;
+    size_t scan_open_count, scan_open_size;
+    bool orphaned; /* run->lock: its thread ended */
+};
+
+/* One OS thread, from its first region (or its first bytecode) to its end. */
+struct sp_thread {
+    sp_log *hot;     /* the log used last, or NULL */
+    void *front_end; /* whatever the language front end keeps per thread */
+    sp_log *logs;    /* all of them (this thread only) */
+    int64_t native_id;
+    pthread_t handle;
+    _Atomic(bool) alive;
+    sp_thread *next, *previous; /* registry (its lock) */
+};
+
+/* The one thread-local of the hot path. NULL until the thread's first region. */
+#if defined(__GLIBC__)
+/* initial-exec: one load instead of a call. 8 bytes of the static TLS that glibc keeps for libraries opened late. */
+extern _Thread_local sp_thread *sp_this_thread __attribute__((tls_model("initial-exec")));
+#else
+extern _Thread_local sp_thread *sp_this_thread;
+#endif
+
+#endif

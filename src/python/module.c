@@ -1,0 +1,97 @@
+/* module.c - scope_profiler._core: the parts of the extension, put together. */
+#include "python/state.h"
+
+#include <string.h>
+
+#include "core/clock.h"
+
+static sp_state the_state;
+sp_state *sp_python_state = &the_state;
+
+static int add_error(PyObject *module, const char *name, PyObject *base, const char *doc, PyObject **kept)
+{
+    PyObject *error = PyErr_NewExceptionWithDoc(name, doc, base, NULL);
+    if (error == NULL) return -1;
+    *kept = error;
+    return PyModule_AddObjectRef(module, strrchr(name, '.') + 1, error);
+}
+
+int sp_python_add_errors(PyObject *module)
+{
+    if (add_error(module, "scope_profiler.CorruptProfileError", PyExc_OSError,
+                  "A profile that is empty, truncated, damaged or inconsistent.", &the_state.corrupt_error) < 0 ||
+        add_error(module, "scope_profiler.h5schema.HDF5SchemaError", PyExc_ValueError,
+                  "A profile of a schema version that is unknown.", &the_state.schema_error) < 0) {
+        return -1;
+    }
+    return add_error(module, "scope_profiler.NestingError", PyExc_ValueError,
+                     "Calls of one lane that overlap without nesting.", &the_state.nesting_error);
+}
+
+PyObject *sp_python_raise(sp_status status, const sp_error *error, const char *path)
+{
+    const char *message = error && error->message[0] ? error->message : sp_error_string(status);
+    switch (status) {
+    case SP_ERR_NO_MEMORY: return PyErr_NoMemory();
+    case SP_ERR_CORRUPT:
+    case SP_ERR_FOREIGN: PyErr_SetString(the_state.corrupt_error, message); return NULL;
+    case SP_ERR_SCHEMA: PyErr_SetString(the_state.schema_error, message); return NULL;
+    case SP_ERR_NESTING: PyErr_SetString(the_state.nesting_error, message); return NULL;
+    case SP_ERR_UNSUPPORTED:
+    case SP_ERR_INVALID: PyErr_SetString(PyExc_ValueError, message); return NULL;
+    default: break;
+    }
+    /* OSError picks its subclass (FileNotFoundError, PermissionError, ...) by errno. */
+    const int system = error ? error->system : 0;
+    PyObject *arguments = system
+        ? Py_BuildValue("(isz)", system, message, path) : Py_BuildValue("(s)", message);
+    if (arguments == NULL) return NULL;
+    PyObject *exception = PyObject_Call(PyExc_OSError, arguments, NULL);
+    Py_DECREF(arguments);
+    if (exception) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+        Py_DECREF(exception);
+    }
+    return NULL;
+}
+
+/* Add a part: its function adds types and functions to the module. */
+static int (*const parts[])(PyObject *) = {
+    sp_python_add_errors,
+};
+
+static int module_exec(PyObject *module)
+{
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError, "scope_profiler records the main interpreter; it cannot be used in a subinterpreter");
+        return -1;
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i](module) < 0) return -1;
+    }
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "scope_profiler._core",
+    .m_doc = "The C core of scope_profiler; internal.",
+    .m_size = 0,
+    .m_slots = module_slots,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&module_definition);
+}

@@ -115,7 +115,11 @@ class Profile:
     #  event_metadata JSON text | None, exclusive_total_ns | -1, statistics | None, aggregate | None)
     # statistics: (total, minimum, maximum, first, last, start_minimum, end_maximum, gpu_count, gpu_total, mean, m2)
     # aggregate: (count, total, minimum, maximum, exclusive)
-    rows: list[tuple[Any, ...]]
+    rows: list[tuple[Any, ...]]  # made at each access; row() and row_keys() for what need not see all of them
+    row_count: int
+    def row(self, index: int) -> tuple[Any, ...]: ...
+    def row_keys(self) -> tuple[Buffer, Buffer]:
+        """int64 name index and int64 rank of every row."""
     # columns of the file's thread_table / task_table: int64 buffers, and lists of str for name, kind, coro_name;
     # None when the run did not track
     threads: dict[str, Any] | None
@@ -160,3 +164,17 @@ def call_tree(
     region: Buffer, call: Buffer, start_ns: Buffer, end_ns: Buffer, lane: Buffer | None, clamp: bool = False
 ) -> tuple[Any, ...]:
     """Order and nest calls: see src/analysis/call_tree.h."""
+
+# -- summary by call path (path_summary_object.c) ------------------------------------------------------------------------
+
+def path_summary(profile: Profile, *, names: Sequence[bool] | None = None, ranks: Sequence[int] | None = None,
+                 percentiles: Sequence[float] = ()) -> tuple[Any, ...]:
+    """Calls by call path: (nested, clamped, nodes, rows, threads, percentiles); see src/analysis/path_summary.h.
+
+    names: one bool per profile name, False leaves a region out. Times in ns, -1: unknown. percentiles ascend.
+    nodes: [(name_index, parent | -1)]; rows: [(node, rank, count, recursive, inclusive, exclusive, covered, statistics)];
+    threads: [(rank, thread, count, covered)]; percentiles: [[float, ...] per node], or None if not asked for.
+    """
+
+def percentiles(chunks: Sequence[tuple[Buffer, Buffer]], ranks: Sequence[float]) -> list[float]:
+    """Percentiles, in ns, of the durations of calls given as int64 (start_ns, end_ns) buffers; ``ranks`` ascend."""

@@ -112,23 +112,28 @@ class Profile:
     schema: int
     names: list[str]
     # (name_index, rank, first, count, source_file | None, source_line | -1, source_text | None, tags: tuple[str, ...],
-    #  event_metadata JSON text | None, exclusive_total_ns | -1, statistics | None, aggregate | None)
+    #  event_metadata JSON text | None, exclusive_total_ns | -1, statistics | None, aggregate | None,
+    #  percentiles | None)
     # statistics: (total, minimum, maximum, first, last, start_minimum, end_maximum, gpu_count, gpu_total, mean, m2)
     # aggregate: (count, total, minimum, maximum, exclusive)
+    # percentiles: (p50, p95, p99) of the durations in ns, float, interpolated as numpy does
     rows: list[tuple[Any, ...]]  # made at each access; row() and row_keys() for what need not see all of them
     row_count: int
     def row(self, index: int) -> tuple[Any, ...]: ...
     def row_keys(self) -> tuple[Buffer, Buffer]:
         """int64 name index and int64 rank of every row."""
-    # columns of the file's thread_table / task_table: int64 buffers, and lists of str for name, kind, coro_name;
-    # None when the run did not track
+    # columns of the file's thread_table / task_table: array.array of int64, and lists of str for name, kind, coro_name;
+    # None when the run did not track (tasks: or had none)
     threads: dict[str, Any] | None
     tasks: dict[str, Any] | None
     metadata: dict[str, Any]
-    # {rank: group}, group = {"attributes": {name: value}, "datasets": {name: (shape, buffer | list[str])}, "groups": {name: group}}
+    # {rank: group}, group = {"attributes": {name: value}, "datasets": {name: (shape, array.array of q, Q or d | list[str])}, "groups": {name: group}}
     aux: dict[int, dict[str, Any]]
-    def column(self, name: str) -> Buffer | None:
-        """int64 column of call_count values: start_ns end_ns call_ids parent_ids thread_ids task_ids await_ns gpu_ns."""
+    def column(self, name: str) -> memoryview | None:
+        """int64 column of call_count values: start_ns end_ns call_ids parent_ids thread_ids task_ids await_ns gpu_ns.
+
+        A read-only view of the profile's own memory, which it keeps alive; None when the run has no such column.
+        """
 
 def make_profile(
     *,
@@ -141,8 +146,14 @@ def make_profile(
     aux: Mapping[int, Any] | None = None,
     aggregate: bool = False,
     nested: bool = True,
+    summary_only: bool = False,
+    schema: int = 0,
 ) -> Profile:
-    """A Profile from Python values in the forms that Profile gives them; columns are copied and checked."""
+    """A Profile from Python values in the forms that Profile gives them; columns are copied and checked.
+
+    The last item of a row (percentiles) may be left out. ValueError names the region or column that does not fit, and a
+    text that no file can hold (with a NUL or a lone surrogate). A Profile pickles.
+    """
 
 def replace_profile(profile: Profile, *, metadata: Mapping[str, Any] | None = None,
                     event_metadata: Mapping[int, str] | None = None) -> Profile:

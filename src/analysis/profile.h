@@ -9,7 +9,8 @@
  *       end_ns     [ ...                                 ]
  *       call_ids, parent_ids, thread_ids, task_ids, await_ns, gpu_ns     each NULL when not recorded
  *     threads[], tasks[]   lane tables, all ranks; times relative to the run's start; -1 = unknown
- *     metadata[]           typed key/value pairs          aux[]    per-rank groups kept as they are
+ *     stored_paths         totals by call path            metadata[]  typed key/value pairs
+ *     aux[]                per-rank groups kept as they are
  *
  * A profile owns everything in it. It is immutable once shared: it is reference counted, and the Python arrays made from
  * it are views of these columns. Every column is int64, so that they can be.
@@ -33,6 +34,10 @@ typedef struct sp_row_statistics {
     double mean, m2;
 } sp_row_statistics;
 
+/* The percentiles a file keeps for every row, so that a summary need not read the calls. */
+#define SP_PERCENTILE_COUNT 3
+extern const double sp_percentile_ranks[SP_PERCENTILE_COUNT]; /* 50, 95, 99 */
+
 typedef struct sp_row {
     uint32_t name;  /* index into names */
     uint32_t rank;
@@ -46,6 +51,8 @@ typedef struct sp_row {
     int64_t exclusive_total; /* ns over all calls; SP_UNKNOWN when the calls do not nest */
     bool has_statistics;
     sp_row_statistics statistics;
+    bool has_percentiles;
+    double percentiles[SP_PERCENTILE_COUNT]; /* of the durations, ns; see sp_percentile_ranks */
     bool has_aggregate; /* aggregate layout: no calls, only these */
     uint64_t aggregate_count;
     int64_t aggregate_total, aggregate_minimum, aggregate_maximum, aggregate_exclusive;
@@ -94,8 +101,16 @@ typedef struct sp_array {
     void *data;          /* int64_t*, uint64_t*, double* or char** */
 } sp_array;
 
+/* Elements of the array: 1 for a scalar. */
+static inline uint64_t sp_array_size(const sp_array *array)
+{
+    uint64_t size = 1;
+    for (int i = 0; i < array->dimensions; i++) size *= array->shape[i];
+    return size;
+}
+
 typedef struct sp_group {
-    char *name; /* path below the rank's group, "line_profile/0" */
+    char *name; /* one step of the path below the rank's group; NULL for the root */
     sp_array *attributes;
     size_t attribute_count;
     sp_array *datasets;
@@ -133,6 +148,7 @@ typedef struct sp_profile {
     bool has_threads; /* an empty thread table is not the same as none */
     sp_task_info *tasks;
     size_t task_count;
+    struct sp_path_summary *stored_paths; /* the summary by call path that the file keeps, owned; NULL: none */
     sp_metadata *metadata;
     size_t metadata_count;
     sp_rank_aux *aux;
@@ -141,6 +157,7 @@ typedef struct sp_profile {
     bool summary_only; /* read without its calls: rows carry count and statistics, the columns are NULL */
     bool nested;       /* false: calls of a lane overlap; ids are absent and exclusive totals unknown */
     int64_t schema;    /* of the file it came from, 0: recorded here */
+    struct sp_profile *columns_owner; /* the profile whose columns these are (a reference is held), NULL: our own */
     _Atomic(int) references;
 } sp_profile;
 
@@ -148,6 +165,14 @@ typedef struct sp_profile {
 sp_profile *sp_profile_new(void);
 sp_profile *sp_profile_share(sp_profile *profile);
 void sp_profile_release(sp_profile *profile); /* NULL is allowed */
+
+/* A profile of its own with the same contents, to be changed before it is shared; the columns are `profile`'s, not
+ * copied. NULL when out of memory. */
+sp_profile *sp_profile_copy(sp_profile *profile);
+
+/* NULL for NULL, else a malloc'ed copy. Strings inside a profile are freed with free(). */
+char *sp_text_copy(const char *text);
+void sp_group_free(sp_group *group); /* what is in it, not `group` itself */
 
 /* Columns are allocated by these, so that large ones can use huge pages and are given back to the system when freed. */
 int64_t *sp_column_alloc(uint64_t count);
@@ -159,12 +184,20 @@ int64_t sp_column_default(sp_column column);
 /* statistics of one row from its calls (profile->columns must be there) */
 void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_row_statistics *out);
 
+/*
+ * Percentiles of a row's durations at `ranks` (0..100, `count` of them), exact, interpolated linearly between the two
+ * nearest calls. Needs no copy of the durations: it counts into bins, then narrows the bin. 0 for a row without calls.
+ */
+sp_status sp_row_percentiles_compute(const sp_profile *profile, const sp_row *row, const double *ranks, size_t count,
+                                     double *out);
+
 /* Add a metadata entry, replacing one of the same key. Strings are copied. SP_ERR_NO_MEMORY is the only failure. */
 sp_status sp_profile_set_int(sp_profile *profile, const char *key, int64_t value);
 sp_status sp_profile_set_float(sp_profile *profile, const char *key, double value);
 sp_status sp_profile_set_bool(sp_profile *profile, const char *key, bool value);
 sp_status sp_profile_set_string(sp_profile *profile, const char *key, const char *value);
 sp_status sp_profile_set_strings(sp_profile *profile, const char *key, const char *const *list, size_t size);
+void sp_profile_clear_metadata(sp_profile *profile);
 const sp_metadata *sp_profile_find_metadata(const sp_profile *profile, const char *key);
 
 #endif

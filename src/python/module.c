@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "python/profile_object.h"
 
 static sp_state the_state;
 sp_state *sp_python_state = &the_state;
@@ -58,6 +59,7 @@ PyObject *sp_python_raise(sp_status status, const sp_error *error, const char *p
 /* Add a part: its function adds types and functions to the module. */
 static int (*const parts[])(PyObject *) = {
     sp_python_add_errors,
+    sp_python_add_profile,
 };
 
 static int module_exec(PyObject *module)

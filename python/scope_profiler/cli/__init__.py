@@ -1,0 +1,141 @@
+"""The command line: ``scope-profiler COMMAND``, one module a command.
+
+A command's module has ``SUMMARY`` (one line of help), ``add_arguments(parser)`` and ``execute(arguments, output) -> int``; it is
+imported only when its command runs. Exit codes: 0, 1 for a negative answer, 2 for a usage error or a file that cannot be used,
+which is told in one line on stderr. ``run`` passes on what the script exits with.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scope_profiler.cli.terminal import Output
+
+__all__ = ["CommandError", "main"]
+
+PROGRAM = "scope-profiler"
+
+# Command -> (module, one line of help). The line is here, so that the list of commands imports none of them.
+COMMANDS = {
+    "run": ("scope_profiler.cli.run", "run a Python program with its regions recorded"),
+    "inspect": ("scope_profiler.cli.inspect", "print regions, threads, tasks and metadata of profiles"),
+    "diff": ("scope_profiler.cli.diff", "compare the regions of two profiles"),
+    "check": ("scope_profiler.cli.check", "fail when a profile is slower than a baseline allows"),
+}
+
+ANSWER_NO = 1
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+class CommandError(Exception):
+    """What stops a command: told in one line, exit code 2."""
+
+
+class ProgramInterrupted(BaseException):
+    """Ctrl-C ended the program that `run` runs, and has been shown."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns its exit code. ``argv`` are the arguments without the program's name."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] in (["--version"], ["-V"]):
+        return _print_version()
+    from scope_profiler.cli.terminal import Output, one_line
+
+    output = Output()
+    code = INTERRUPTED
+    try:
+        code = _dispatch(arguments, output)
+        output.flush()
+    except CommandError as error:
+        code = USAGE_ERROR
+        complain(f"{PROGRAM}: {one_line(error)}")
+    except ProgramInterrupted:
+        raise KeyboardInterrupt from None
+    except KeyboardInterrupt:
+        complain(f"{PROGRAM}: interrupted")
+    except MemoryError:
+        code = USAGE_ERROR
+        complain(f"{PROGRAM}: out of memory")
+    except OSError as error:  # files that are read have their own handling: this is standard output
+        code = USAGE_ERROR
+        complain(f"{PROGRAM}: cannot write the output: {one_line(error.strerror or error)}")
+    return code
+
+
+def complain(line: str) -> None:
+    """Write one line on stderr, whatever state stderr is in."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def _print_version() -> int:
+    from scope_profiler import __version__
+    from scope_profiler.cli.terminal import Output
+
+    output = Output()
+    output.line(f"{PROGRAM} {__version__}")
+    output.flush()
+    return 0
+
+
+def _dispatch(arguments: list[str], output: Output) -> int:
+    if not arguments:
+        output.lines(_help())
+        return ANSWER_NO
+    name, rest = arguments[0], arguments[1:]
+    if name in ("-h", "--help", "help"):
+        output.lines(_help())
+        return 0
+    if name not in COMMANDS:
+        raise CommandError(_unknown_command(name))
+    from importlib import import_module
+
+    from scope_profiler.cli.arguments import build_parser
+
+    module_name, summary = COMMANDS[name]
+    command = import_module(module_name)
+    prepare = getattr(command, "split_arguments", None)
+    extra = None
+    if prepare is not None:
+        rest, extra = prepare(rest)
+    parser = build_parser(f"{PROGRAM} {name}", summary, command)
+    parsed = parser.parse_args(rest)
+    if extra is not None:
+        parsed.program = extra
+    return int(command.execute(parsed, output))
+
+
+def _help() -> list[str]:
+    width = max(map(len, COMMANDS))
+    return [
+        f"usage: {PROGRAM} COMMAND [ARGUMENTS]",
+        "",
+        "Record and read profiles of regions, threads and tasks.",
+        "",
+        "commands:",
+        *(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()),
+        "",
+        "options:",
+        "  -h, --help     show this text",
+        "  -V, --version  show the version",
+        "",
+        f"`{PROGRAM} COMMAND --help` tells more about a command.",
+    ]
+
+
+def _unknown_command(name: str) -> str:
+    from scope_profiler.cli.arguments import did_you_mean
+
+    kind = "option" if name.startswith("-") else "command"
+    known = [*COMMANDS, "--help", "--version"] if kind == "option" else list(COMMANDS)
+    return f"unknown {kind} {name!r}{did_you_mean(name, known)}; see {PROGRAM} --help"

@@ -1,0 +1,145 @@
+"""Arguments that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn
+
+from scope_profiler.cli import CommandError
+from scope_profiler.cli.terminal import Progress, one_line
+
+if TYPE_CHECKING:
+    from scope_profiler.results import MPIRegion, ProfilingResults
+
+__all__ = ["add_selection", "build_parser", "did_you_mean", "expand_files", "load_profile", "percentage", "rank_set", "select"]
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but an error is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CommandError(f"{message} (see {self.prog} --help)")
+
+
+def build_parser(program: str, summary: str, command: ModuleType) -> argparse.ArgumentParser:
+    """The parser of a command's module."""
+    parser = _Parser(
+        prog=program,
+        description=getattr(command, "DESCRIPTION", None) or summary[0].upper() + summary[1:] + ".",
+        epilog=getattr(command, "EPILOG", None),
+        usage=getattr(command, "USAGE", None),
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``", did you mean 'x'?"`` when a known name is near, else nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f", did you mean {near[0]!r}?" if near else ""
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """The options that choose regions and ranks."""
+    parser.add_argument("--include", nargs="+", metavar="REGEX", help="only regions whose name begins with one of these")
+    parser.add_argument("--exclude", nargs="+", metavar="REGEX", help="no regions whose name begins with one of these")
+    parser.add_argument("--ranks", nargs="+", metavar="RANKS", type=rank_set, help="only these ranks: 0 2, 0-3 or 1,3")
+
+
+def rank_set(text: str) -> frozenset[int]:
+    """Ranks written as "2", "0-3" or "1,3"."""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks (as in 0 2, 0-3 or 1,3)")
+        low, high = int(first), int(last or first)
+        if high < low or high - low > 10_000_000:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a range of ranks")
+        ranks.update(range(low, high + 1))
+    return frozenset(ranks)
+
+
+def percentage(text: str) -> float:
+    """A percentage that is not negative."""
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage of 0 or more")
+    return value
+
+
+def expand_files(patterns: Sequence[str]) -> list[str]:
+    """Paths from paths and globs, each once. A name that exists is itself, whatever characters it has."""
+    import glob
+
+    paths: dict[str, None] = {}
+    for pattern in patterns:
+        if os.path.lexists(pattern) or not glob.has_magic(pattern):
+            paths[pattern] = None
+            continue
+        matches = sorted(glob.glob(pattern, recursive=True))
+        if not matches:
+            raise CommandError(f"{pattern}: no file matches")
+        paths.update(dict.fromkeys(matches))
+    return list(paths)
+
+
+def load_profile(path: str, progress: str | None = None) -> ProfilingResults:
+    """The profile at ``path``; any failure is a CommandError that names it."""
+    from scope_profiler import load
+
+    try:
+        with Progress(progress or f"reading {path}"):
+            return load(path)
+    except FileNotFoundError:
+        raise CommandError(f"{path}: no such file") from None
+    except (OSError, ValueError, KeyError, UnicodeError, EOFError) as error:
+        text = one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)
+        raise CommandError(text if os.fspath(path) in text else f"{path}: {text}") from None
+
+
+def select(
+    results: ProfilingResults,
+    include: Sequence[str] | None,
+    exclude: Sequence[str] | None,
+    ranks: Iterable[int] | None,
+) -> list[MPIRegion]:
+    """The regions that the options choose, each with the chosen ranks only, in order of appearance.
+
+    Raises CommandError for a pattern that is no regular expression, or ranks of which the profile has none.
+    """
+    import re
+
+    from scope_profiler.results import MPIRegion
+
+    for pattern in (*(include or ()), *(exclude or ())):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise CommandError(f"{pattern!r} is not a regular expression: {error}") from None
+    regions: list[MPIRegion] = list(results.get_regions(include=include, exclude=exclude))
+    if ranks is None:
+        return regions
+    wanted = set(ranks)
+    if wanted.isdisjoint(range(int(results.num_ranks))):
+        raise CommandError(f"{results.file_path}: no such rank (it has {int(results.num_ranks)})")
+    kept = []
+    for region in regions:
+        chosen = {rank: part for rank, part in region.regions.items() if rank in wanted}
+        if chosen:
+            kept.append(region if len(chosen) == len(region.regions) else MPIRegion(region.name, chosen))
+    return kept
+
+
+def merge_ranks(sets: Sequence[frozenset[int]] | None) -> list[int] | None:
+    """The ranks of a ``--ranks`` option, sorted; None for all of them."""
+    return None if sets is None else sorted(frozenset().union(*sets))

@@ -1,0 +1,291 @@
+"""``scope-profiler run app.py``: a Python program with its regions recorded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from types import CodeType, ModuleType
+from typing import Any
+
+from scope_profiler.cli import PROGRAM, USAGE_ERROR, CommandError, ProgramInterrupted, complain
+from scope_profiler.cli.terminal import Output, one_line
+
+DESCRIPTION = (
+    "Run a Python program as `python SCRIPT` would, with the regions that it marks recorded. Options come before the script; what "
+    "comes after it is the script's. The profile is written when the program has ended, its threads and exit handlers included. "
+    "The exit code is the program's."
+)
+USAGE = f"{PROGRAM} run [OPTIONS] SCRIPT [ARGUMENTS]\n       {PROGRAM} run [OPTIONS] -m MODULE [ARGUMENTS]"
+DEFAULT_OUTPUT = "profiling_data.h5"
+
+# Options of recursive tracing, which this version does not have.
+_REFUSED = ("recursive", "all", "include", "exclude", "entrypoint", "memory_profile")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this command; the script and its arguments are cut off by split_arguments() before."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("-o", "--outfile", metavar="FILE", help=f"profile to write (default: {DEFAULT_OUTPUT})")
+    where.add_argument("--no-output", action="store_true", help="write no file, only print the summary")
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings (table [profiling])")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
+    parser.add_argument("--track-threads", action="store_true", default=None, help="record threads, and on which one each call ran")
+    parser.add_argument("--track-async", action="store_true", default=None, help="record asyncio tasks and greenlets too")
+    parser.add_argument("--label", metavar="TEXT", help="a short label, stored in the profile")
+    parser.add_argument("--tag", action="append", metavar="TAG", help="record only regions with this tag (may be repeated)")
+    parser.add_argument(
+        "--enable-tag", action="append", metavar="TAG", help="record regions behind this opt-in tag; '*' is all (may be repeated)"
+    )
+    parser.add_argument("--buffer-limit", type=int, metavar="N", help="first capacity of the buffers, in calls")
+    parser.add_argument("--aggregation-mode", action="store_true", default=None, help="record sums only")
+    parser.add_argument("--line-profile", action="store_true", default=None, help="record times by line")
+    parser.add_argument("--memory-profile", action="store_true", help="record allocations")
+    recursive = parser.add_mutually_exclusive_group()
+    recursive.add_argument("--recursive", action="store_true", help="record every Python function of the script")
+    recursive.add_argument("--no-recursive", action="store_true", help="only marked regions (default)")
+    parser.add_argument("--all", action="store_true", help="with --recursive, library functions too")
+    parser.add_argument("--include", action="append", metavar="GLOB", help="with --recursive, only these functions (may be repeated)")
+    parser.add_argument("--exclude", action="append", metavar="GLOB", help="with --recursive, not these functions (may be repeated)")
+    parser.add_argument("--entrypoint", metavar="NAME", help="with --recursive, the name of the outermost region")
+    calls = parser.add_mutually_exclusive_group()
+    calls.add_argument("--mpi-calls", action="store_true", default=None, help="record calls of mpi4py")
+    calls.add_argument("--no-mpi-calls", dest="mpi_calls", action="store_false", help="do not (default)")
+
+
+# Options that take a value: what follows them is not the script.
+_VALUED = frozenset(
+    ("-o", "--outfile", "--config", "--label", "--tag", "--enable-tag", "--buffer-limit", "--include", "--exclude", "--entrypoint")
+)
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options, and from the first word that is none: the script (or ``-m``, module) with its arguments."""
+    i = 0
+    while i < len(arguments):
+        word = arguments[i]
+        if word == "--":
+            return list(arguments[:i]), list(arguments[i + 1 :])
+        if word.startswith("-m") and not word.startswith("--"):
+            module = [word[2:]] if len(word) > 2 else []
+            return list(arguments[:i]), ["-m", *module, *arguments[i + 1 :]]
+        if not word.startswith("-") or word == "-":
+            return list(arguments[:i]), list(arguments[i:])
+        i += 2 if word in _VALUED else 1
+    return list(arguments), []
+
+
+def execute(arguments: argparse.Namespace, output: Output) -> int:
+    """Run the program. Its exit code; an exception that leaves it is shown as Python shows it."""
+    for name in _REFUSED:
+        if getattr(arguments, name):
+            raise CommandError(f"--{name.replace('_', '-')} is not available in this version")
+    if not arguments.program or arguments.program == ["-m"]:
+        raise CommandError(f"no script to run (see {PROGRAM} run --help)")
+    program = _find_module(arguments.program[1:]) if arguments.program[0] == "-m" else _find_script(arguments.program)
+    recording = _Recording(arguments, output)
+    recording.begin()
+    return program.run(recording)
+
+
+class _Recording:
+    """The profile of the program: from setup() to the very end of the process."""
+
+    def __init__(self, arguments: argparse.Namespace, output: Output) -> None:
+        self._arguments = arguments
+        self._output = output
+        self._pid = os.getpid()
+        self.exit_code: int = 0
+
+    def begin(self) -> None:
+        """Start to record. Anything that is wrong with the options is told here, before the program runs."""
+        import atexit
+
+        import scope_profiler
+
+        settings = {
+            "config_path": self._arguments.config,
+            "label": self._arguments.label,
+            "region_tags": self._arguments.tag,
+            "enable_tags": self._arguments.enable_tag,
+            "buffer_limit": self._arguments.buffer_limit,
+            "track_threads": self._arguments.track_threads,
+            "track_async": self._arguments.track_async,
+            "aggregation_mode": self._arguments.aggregation_mode,
+            "use_line_profiler": self._arguments.line_profile,
+            "profile_mpi_calls": self._arguments.mpi_calls,
+        }
+        settings = {name: value for name, value in settings.items() if value is not None}
+        if self._arguments.no_output:
+            settings["output"] = None
+        elif self._arguments.outfile is not None:
+            settings["output"] = self._arguments.outfile
+        elif self._arguments.config is None:
+            settings["output"] = DEFAULT_OUTPUT
+        try:
+            scope_profiler.setup(**settings)
+        except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
+            raise CommandError(one_line(error)) from None
+        # Registered before the program's own handlers, hence called after them: at that point its threads have ended too.
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Write the profile and print the summary."""
+        if os.getpid() != self._pid:
+            return  # a forked child that ends normally: the parent's profile is not its own
+        import scope_profiler
+
+        try:
+            results = scope_profiler.finalize(verbose=False, return_results=not self._arguments.quiet)
+        except BaseException as error:  # the last handler of the process: there is nobody above it
+            complain(f"{PROGRAM}: the profile was not written: {one_line(error)}")
+            self._fail()
+            return
+        if results is None or self._arguments.quiet:
+            return
+        import io
+
+        text = io.StringIO()
+        results.print_summary(stream=text)
+        try:
+            self._output.lines(text.getvalue().split("\n"))
+            self._output.flush()
+        except OSError as error:
+            complain(f"{PROGRAM}: cannot print the summary: {one_line(error.strerror or error)}")
+
+    def _fail(self) -> None:
+        """Exit handlers cannot change the exit code: a program that would exit with 0 is ended here instead."""
+        if self.exit_code != 0:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (AttributeError, OSError, ValueError):
+                pass
+        os._exit(USAGE_ERROR)
+
+
+class _Program:
+    """Code that is to run as ``__main__``."""
+
+    def __init__(self, code: CodeType, argv: list[str], path_entry: str, attributes: dict[str, Any]) -> None:
+        self._code = code
+        self._argv = argv
+        self._path_entry = path_entry
+        self._attributes = attributes
+
+    def run(self, recording: _Recording) -> int:
+        """Run it, as the interpreter would: in a new ``__main__`` that stays, since threads and exit handlers still use it."""
+        main = ModuleType("__main__")
+        import builtins
+
+        main.__dict__.update(self._attributes, __builtins__=builtins)
+        sys.modules["__main__"] = main
+        sys.argv[:] = self._argv
+        if _has_path_entry():
+            sys.path[0] = self._path_entry
+        try:
+            exec(self._code, main.__dict__)  # noqa: S102 - this is what the command is for
+        except SystemExit as stop:
+            recording.exit_code = _exit_code(stop.code)
+            raise
+        except BaseException as error:
+            recording.exit_code = 1
+            # This function's own frame is none of the program's.
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            sys.excepthook(type(error), error, error.__traceback__)
+            if not isinstance(error, KeyboardInterrupt):
+                return 1
+            # Let the interpreter end as it does after Ctrl-C, but show nothing twice.
+            sys.excepthook = _show_nothing
+            raise ProgramInterrupted from None
+        return 0
+
+
+def _has_path_entry() -> bool:
+    """Whether the first entry of sys.path is where the script is (not so under -P and -I)."""
+    return not (getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
+
+
+def _show_nothing(*exception: object) -> None:
+    pass
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    return code if isinstance(code, int) else 1
+
+
+def _find_script(words: list[str]) -> _Program:
+    """A file of Python source, or a directory or archive with a ``__main__``."""
+    path = words[0]
+    if os.path.isdir(path) or _is_archive(path):
+        return _find_main_inside(path, words)
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as error:
+        raise CommandError(f"{path}: {one_line(error.strerror or error)}") from None
+    full = os.path.abspath(path)
+    try:
+        code = compile(source, full, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise CommandError(f"{path}: {one_line(error)}") from None
+    attributes = {"__file__": full, "__cached__": None, "__doc__": None, "__loader__": _loader(full), "__package__": None, "__spec__": None}
+    return _Program(code, list(words), os.path.dirname(os.path.realpath(path)), attributes)
+
+
+def _loader(path: str) -> object:
+    from importlib.machinery import SourceFileLoader
+
+    return SourceFileLoader("__main__", path)
+
+
+def _is_archive(path: str) -> bool:
+    import zipfile
+
+    return os.path.isfile(path) and zipfile.is_zipfile(path)
+
+
+def _find_main_inside(path: str, words: list[str]) -> _Program:
+    import pkgutil
+
+    finder = pkgutil.get_importer(path)
+    spec = finder.find_spec("__main__") if finder is not None else None
+    if spec is None:
+        raise CommandError(f"{path}: it has no __main__ module")
+    return _from_spec(spec, list(words), path)
+
+
+def _find_module(words: list[str]) -> _Program:
+    """A module or package by name, as ``python -m`` finds it."""
+    import importlib.util
+
+    name, entry = words[0], os.getcwd()
+    if _has_path_entry():
+        sys.path[0] = entry  # the module is looked for beside the caller first
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except (ImportError, ValueError, AttributeError) as error:
+        raise CommandError(f"cannot run module {name}: {one_line(error)}") from None
+    if spec is None:
+        raise CommandError(f"no module named {name}, or a package without __main__")
+    return _from_spec(spec, [spec.origin or name, *words[1:]], entry)
+
+
+def _from_spec(spec: Any, argv: list[str], path_entry: str) -> _Program:
+    try:
+        code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None
+    except (ImportError, SyntaxError) as error:
+        raise CommandError(f"cannot run module {spec.name}: {one_line(error)}") from None
+    if code is None:
+        raise CommandError(f"cannot run module {spec.name}: it is not Python code")
+    attributes = {
+        "__file__": spec.origin, "__cached__": spec.cached, "__doc__": None, "__loader__": spec.loader, "__package__": spec.parent,
+        "__spec__": spec,
+    }  # fmt: skip
+    return _Program(code, argv, path_entry, attributes)

@@ -1,0 +1,275 @@
+"""The call tree of every lane: calls of one path put together, with their inclusive, exclusive and awaiting time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scope_profiler.cli.terminal import Column, Output, one_line, printable, table
+
+if TYPE_CHECKING:
+    from scope_profiler.call_stack import CallArrays
+    from scope_profiler.results import MPIRegion, ProfilingResults
+
+__all__ = ["Tree", "build_tree", "print_tree", "tree_values"]
+
+LANE_LIMIT = 64
+NO_LANES = -1
+
+
+class Tree:
+    """The paths of one rank, parents before children. Every attribute is an array with one value a path; times in ns.
+
+    ``parent`` is a path, or -1 for the first level; ``awaiting`` is None when the run did not follow tasks.
+    """
+
+    __slots__ = ("awaiting", "calls", "exclusive", "inclusive", "lane", "names", "parent", "region")
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        region: np.ndarray,
+        parent: np.ndarray,
+        lane: np.ndarray,
+        calls: np.ndarray,
+        inclusive: np.ndarray,
+        exclusive: np.ndarray,
+        awaiting: np.ndarray | None,
+    ) -> None:
+        self.names = names
+        self.region = region
+        self.parent = parent
+        self.lane = lane
+        self.calls = calls
+        self.inclusive = inclusive
+        self.exclusive = exclusive
+        self.awaiting = awaiting
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def lanes(self) -> list[int]:
+        """Lane keys: what has no lane first, then threads by index, then tasks by index."""
+        keys = [int(key) for key in np.unique(self.lane)]
+        return sorted(keys, key=lambda key: (key >= 0, -key if key < 0 else key))
+
+    def children(self) -> dict[int, list[int]]:
+        """Paths by their parent, each list in order of the first call. First levels are under ``-1``."""
+        below: dict[int, list[int]] = {}
+        for path, parent in enumerate(self.parent.tolist()):
+            below.setdefault(parent, []).append(path)
+        return below
+
+
+def build_tree(calls: CallArrays, await_ns: np.ndarray | None) -> Tree:
+    """Put the calls of one path together. ``await_ns`` is one value a call, in the order of ``calls``, or None.
+
+    One pass a level: at each, a path is the pair of the parent's path and the region.
+    """
+    count = len(calls)
+    lanes = calls.lane if len(calls.lane) else np.full(count, NO_LANES, np.int64)
+    lane_keys, lane_index = np.unique(lanes, return_inverse=True)
+    path = np.empty(count, np.int64)
+    region_of, parent_of, lane_of = [], [], []
+    order = np.argsort(calls.depth, kind="stable")
+    ends = np.cumsum(np.bincount(calls.depth)) if count else []
+    begin = known = 0
+    for level, end in enumerate(ends):
+        members = order[begin:end]
+        above = path[calls.parent[members]] if level else lane_index[members]
+        key = above * len(calls.names) + calls.region_index[members]
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))  # number the paths in order of their first call
+        path[members] = known + rank[inverse.reshape(-1)]
+        leaders = members[np.sort(first)]
+        region_of.append(calls.region_index[leaders])
+        parent_of.append(path[calls.parent[leaders]] if level else np.full(len(leaders), -1, np.int64))
+        lane_of.append(lane_keys[lane_index[leaders]])
+        begin, known = end, known + len(first)
+
+    def joined(parts: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    by_path = np.argsort(path, kind="stable")
+    starts = np.searchsorted(path[by_path], np.arange(known))
+
+    def total(values: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(values[by_path], starts) if known else np.empty(0, np.int64)
+
+    return Tree(
+        calls.names,
+        joined(region_of),
+        joined(parent_of),
+        joined(lane_of),
+        np.bincount(path, minlength=known),
+        total(calls.end_ns - calls.start_ns),
+        total(calls.exclusive_ns),
+        None if await_ns is None else total(await_ns),
+    )
+
+
+def _await_column(calls: CallArrays, regions: Sequence[MPIRegion], rank: int) -> np.ndarray | None:
+    """The await time of each call, in the order of ``calls``."""
+    parts = [region[rank] for region in regions if rank in region]
+    if all(part.await_times_ns is None for part in parts):
+        return None
+    columns = [
+        np.zeros(int(part.num_calls), np.int64) if part.await_times_ns is None else np.asarray(part.await_times_ns) for part in parts
+    ]
+    first = np.cumsum([0, *map(len, columns)])[:-1]
+    result: np.ndarray = np.concatenate(columns)[first[calls.region_index] + calls.call_index]
+    return result
+
+
+def _trees(
+    results: ProfilingResults, regions: Sequence[MPIRegion], ranks: Iterable[int] | None
+) -> Iterator[tuple[int, Tree | Exception]]:
+    """The tree of each rank, or why there is none."""
+    from scope_profiler import EventDataUnavailableError, NestingError, build_call_arrays
+
+    for rank in sorted({rank for region in regions for rank in region.ranks}):
+        if ranks is not None and rank not in ranks:
+            continue
+        if any(region[rank].num_calls and not len(region[rank].start_times_ns) for region in regions if rank in region):
+            yield rank, EventDataUnavailableError("the profile has no single calls, only their sums")
+            continue
+        try:
+            calls = build_call_arrays(regions, rank)
+            yield rank, build_tree(calls, _await_column(calls, regions, rank))
+        except (NestingError, EventDataUnavailableError) as error:
+            yield rank, error
+
+
+def print_tree(
+    results: ProfilingResults,
+    regions: Sequence[MPIRegion],
+    output: Output,
+    *,
+    ranks: Sequence[int] | None = None,
+    depth: int = 64,
+    limit: int | None = None,
+) -> bool:
+    """A table for every lane. ``depth`` levels and ``limit`` lanes are shown (0: all). False when a rank has no tree."""
+    complete = True
+    empty = True
+    for rank, tree in _trees(results, regions, ranks):
+        if isinstance(tree, Exception):
+            output.lines([f"rank {rank}: no call tree: {one_line(tree)}", ""])
+            complete = empty = False
+            continue
+        empty = empty and not len(tree)
+        below = tree.children()
+        lanes = tree.lanes()
+        shown = _longest_lanes(tree, below, LANE_LIMIT if limit is None else limit)
+        roots: dict[int, list[int]] = {}
+        for root in below.get(-1, []):
+            roots.setdefault(int(tree.lane[root]), []).append(root)
+        for lane in lanes:
+            if lane in shown:
+                _print_lane(results, tree, below, roots[lane], rank, lane, depth, output)
+        if len(shown) < len(lanes):
+            output.lines([f"{len(lanes) - len(shown)} more lanes with less time in them (--top 0 shows all)", ""])
+    if empty:
+        output.lines(["  (no calls)", ""])
+    return complete
+
+
+def _longest_lanes(tree: Tree, below: dict[int, list[int]], limit: int) -> set[int]:
+    totals: dict[int, int] = {}
+    for root in below.get(-1, []):
+        lane = int(tree.lane[root])
+        totals[lane] = totals.get(lane, 0) + int(tree.inclusive[root])
+    if limit <= 0 or len(totals) <= limit:
+        return set(totals)
+    import heapq
+
+    return set(heapq.nlargest(limit, totals, key=lambda lane: totals[lane]))
+
+
+def _print_lane(
+    results: ProfilingResults,
+    tree: Tree,
+    below: dict[int, list[int]],
+    roots: list[int],
+    rank: int,
+    lane: int,
+    depth: int,
+    output: Output,
+) -> None:
+    columns = [
+        Column("call tree", flexible=True),
+        Column("calls", number=True),
+        Column("inclusive [s]", number=True),
+        Column("exclusive [s]", number=True),
+    ]
+    if tree.awaiting is not None:
+        columns.append(Column("awaiting [s]", number=True))
+    rows = []
+    for text, path in _walk(tree, below, roots, depth):
+        row = [text]
+        if path >= 0:
+            times = [tree.inclusive[path], tree.exclusive[path]]
+            if tree.awaiting is not None:
+                times.append(tree.awaiting[path])
+            row += [str(int(tree.calls[path])), *(f"{int(ns) / 1e9:.6f}" for ns in times)]
+        rows.append(row + [""] * (len(columns) - len(row)))
+    label = "all calls" if lane == NO_LANES else results.lane_label(lane, rank)
+    title = f"rank {rank} - {label}" if int(results.num_ranks) > 1 else label
+    output.lines([printable(title), *table(columns, rows, output.width), ""])
+
+
+def _walk(tree: Tree, below: dict[int, list[int]], roots: list[int], depth: int) -> Iterator[tuple[str, int]]:
+    """Lines of a lane's tree and their paths, depth first; -1 is a line that stands for levels left out."""
+    stack = [(root, "", "", 1) for root in reversed(roots)]
+    while stack:
+        path, branch, prefix, level = stack.pop()
+        yield branch + tree.names[tree.region[path]], path
+        children = below.get(path, [])
+        if not children:
+            continue
+        if 0 < depth <= level:
+            yield f"{prefix}└─ … deeper calls (--depth)", -1
+            continue
+        last = children[-1]
+        for child in reversed(children):
+            end = child == last
+            stack.append((child, prefix + ("└─ " if end else "├─ "), prefix + ("   " if end else "│  "), level + 1))
+
+
+def tree_values(results: ProfilingResults, regions: Sequence[MPIRegion], ranks: Sequence[int] | None) -> list[dict[str, Any]]:
+    """The trees as JSON has them: for every rank and lane its paths, parents first; ``parent`` is an index into them or None."""
+    documents: list[dict[str, Any]] = []
+    for rank, tree in _trees(results, regions, ranks):
+        if isinstance(tree, Exception):
+            documents.append({"rank": rank, "error": str(tree)})
+            continue
+        members: dict[int, list[int]] = {lane: [] for lane in tree.lanes()}
+        for path, lane in enumerate(tree.lane.tolist()):
+            members[lane].append(path)
+        for lane, paths in members.items():
+            position = {path: i for i, path in enumerate(paths)}
+            documents.append(
+                {
+                    "rank": rank,
+                    "lane": lane,
+                    "label": None if lane == NO_LANES else results.lane_label(lane, rank),
+                    "paths": [_path_values(tree, path, position) for path in paths],
+                }
+            )
+    return documents
+
+
+def _path_values(tree: Tree, path: int, position: dict[int, int]) -> dict[str, Any]:
+    values = {
+        "name": tree.names[tree.region[path]],
+        "parent": position.get(int(tree.parent[path])),
+        "calls": int(tree.calls[path]),
+        "inclusive": int(tree.inclusive[path]) / 1e9,
+        "exclusive": int(tree.exclusive[path]) / 1e9,
+    }
+    if tree.awaiting is not None:
+        values["awaiting"] = int(tree.awaiting[path]) / 1e9
+    return values

@@ -1,0 +1,379 @@
+"""What a profile holds, as text: metadata, regions, threads, tasks, the call tree and captured source."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from scope_profiler.cli.terminal import Column, Output, cut, printable, table
+
+if TYPE_CHECKING:
+    from scope_profiler.concurrency import TaskInfo
+    from scope_profiler.results import MPIRegion, ProfilingResults
+
+__all__ = ["REGION_TABLE_COLUMNS", "SORT_KEYS", "collect_file_metadata", "inspect_file"]
+
+REGION_TABLE_COLUMNS = (
+    "region", "ranks", "calls", "total", "percent", "parent_percent", "avg", "gpu_total", "gpu_avg", "min", "max", "first",
+    "last", "std", "p50", "p95", "p99", "imbalance",
+)  # fmt: skip
+SORT_KEYS = (
+    "start", "total", "calls", "avg", "min", "max", "first", "last", "std", "p50", "p95", "p99", "imbalance", "name",
+)  # fmt: skip
+
+# Rows of the thread and task tables that are shown unless more are asked for.
+THREAD_LIMIT = 64
+TASK_LIMIT = 20
+
+_METADATA_WIDTH = 72
+_METADATA_SECTIONS: dict[str, tuple[str, ...]] = {
+    "Run": ("label", "timestamp", "start_time_ns", "finalize_time_ns", "scope_profiler_version", "python_version", "source"),
+    "System": ("hostname", "user", "platform", "uname", "chip_information", "working_directory"),
+    "Parallelism": ("mpi_size", "num_nodes", "omp_num_threads", "total_cores"),
+}
+
+
+def inspect_file(
+    file_path: str | os.PathLike[str],
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
+    ranks: Iterable[int] | None = None,
+    sort: str = "start",
+    show_metadata: bool = True,
+    show_regions: bool = True,
+    full: bool = False,
+    source: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    percentage_mode: str = "coverage",
+    stream: TextIO | None = None,
+) -> None:
+    """Print what the profile at ``file_path`` holds, to ``stream`` or standard output.
+
+    ``include`` and ``exclude`` are regular expressions for the beginning of region names; ``sort`` is one of SORT_KEYS and
+    ``columns`` are names of REGION_TABLE_COLUMNS. ``full`` prints long metadata values whole; ``source`` names regions whose
+    captured source is printed too. Raises what ``load`` raises for the file, and ValueError for an unknown sort key or column.
+    """
+    from scope_profiler import load
+
+    if sort not in SORT_KEYS:
+        raise ValueError(f"unknown sort key {sort!r}; one of {', '.join(SORT_KEYS)}")
+    results = load(file_path)
+    output = Output(stream)
+    print_banner(results, output)
+    if show_metadata:
+        print_metadata(results.metadata, output, full=full)
+    if show_regions:
+        print_regions(
+            results, output, include=include, exclude=exclude, ranks=ranks, sort=sort, columns=columns,
+            percentage_mode=percentage_mode,
+        )  # fmt: skip
+        print_threads(results, output, ranks=ranks)
+        print_tasks(results, output, ranks=ranks)
+    if source:
+        print_source(results, source, output)
+    output.flush()
+
+
+def collect_file_metadata(
+    profiling_data: ProfilingResults | str | os.PathLike[str] | Sequence[Any],
+) -> dict[str, list[dict[str, Any]]]:
+    """The metadata of profiles as values that JSON can hold: ``{"files": [{"file_path", "num_ranks", "metadata"}, ...]}``.
+
+    Takes results, a path, or a sequence of either.
+    """
+    from scope_profiler import load
+    from scope_profiler.results import ProfilingResults
+
+    single = isinstance(profiling_data, (str, os.PathLike, ProfilingResults))
+    entries = []
+    for item in [profiling_data] if single else profiling_data:
+        results = item if isinstance(item, ProfilingResults) else load(item)
+        entries.append(
+            {
+                "file_path": str(results.file_path),
+                "num_ranks": int(results.num_ranks),
+                "metadata": {key: plain(value) for key, value in sorted(results.metadata.items())},
+            }
+        )
+    return {"files": entries}
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON has it: numpy scalars and arrays become Python's, what is not finite becomes None."""
+    if hasattr(value, "tolist"):  # numpy scalars and arrays alike
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if value - value == 0.0 else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    return value if value is None or isinstance(value, (str, int, bool)) else str(value)
+
+
+def counted(number: int, noun: str) -> str:
+    """``"1 call"``, ``"2 calls"``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds to the microsecond; "-" when unknown."""
+    return "-" if value is None else f"{value:.6f}"
+
+
+def file_size(path: str | os.PathLike[str]) -> str:
+    """The size of a file in words, or nothing when there is none."""
+    try:
+        size = float(os.stat(path).st_size)
+    except (OSError, ValueError):
+        return ""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def rows_of(results: ProfilingResults, kind: str, ranks: Iterable[int] | None) -> list[Any]:
+    """Rows of the ``threads`` or ``tasks`` table, rank by rank."""
+    wanted = None if ranks is None else set(ranks)
+    lanes: Mapping[int, Sequence[Any]] = getattr(results, kind)
+    return [row for rank in sorted(lanes) if wanted is None or rank in wanted for row in lanes[rank]]
+
+
+def print_banner(results: ProfilingResults, output: Output) -> None:
+    """Which file this is, and how much is in it."""
+    name = os.path.basename(str(results.file_path))
+    title = f"{results.label} - {name}" if results.label else name
+    calls = sum(int(region.num_calls) for region in results)
+    facts = [
+        counted(int(results.num_ranks), "rank"),
+        counted(len(results), "region"),
+        counted(calls, "call"),
+    ]
+    for kind in ("threads", "tasks"):
+        number = sum(map(len, getattr(results, kind).values()))
+        if number:
+            facts.append(counted(number, kind[:-1]))
+    facts.append(file_size(results.file_path))
+    if calls:
+        facts.append(f"{results.time_span:.6g} s from first call to last")
+    if results.total_time is not None:
+        facts.append(f"{results.total_time:.6g} s in all")
+    rule = "=" * min(output.width or 78, 78)
+    output.lines([rule, title, ", ".join(fact for fact in facts if fact), rule, ""])
+
+
+def print_metadata(metadata: Mapping[str, Any], output: Output, *, full: bool = False) -> None:
+    """The metadata by section. Long values are cut unless ``full``."""
+    if not metadata:
+        output.lines(["Metadata: none", ""])
+        return
+    sections = {title: [key for key in keys if key in metadata] for title, keys in _METADATA_SECTIONS.items()}
+    known = {key for keys in sections.values() for key in keys}
+    sections["Other"] = sorted(key for key in metadata if key not in known)
+    width = max(len(printable(key)) for key in metadata)
+    output.line("Metadata")
+    for title, keys in sections.items():
+        if not keys:
+            continue
+        output.line(f"  {title}")
+        for key in keys:
+            value = plain(metadata[key])
+            text = printable(", ".join(map(str, value)) if isinstance(value, list) else value)
+            output.line(f"    {printable(key):<{width}} : {text if full else cut(text, _METADATA_WIDTH)}")
+    output.line()
+
+
+def print_regions(
+    results: ProfilingResults,
+    output: Output,
+    *,
+    include: str | Sequence[str] | None = None,
+    exclude: str | Sequence[str] | None = None,
+    ranks: Iterable[int] | None = None,
+    sort: str = "start",
+    columns: Sequence[str] | None = None,
+    percentage_mode: str = "coverage",
+) -> None:
+    """The summary table of the regions."""
+    text = io.StringIO()
+    results.print_summary(
+        include=include,
+        exclude=exclude,
+        ranks=None if ranks is None else list(ranks),
+        sort=sort,
+        stream=text,
+        suppress_notes=True,
+        columns=columns,
+        percentage_mode=percentage_mode,
+    )
+    output.lines(text.getvalue().splitlines())
+
+
+def _ranked(results: ProfilingResults) -> bool:
+    return int(results.num_ranks) > 1
+
+
+def print_threads(
+    results: ProfilingResults, output: Output, *, ranks: Iterable[int] | None = None, limit: int | None = None
+) -> None:
+    """The thread table: calls and time in regions against the CPU time of the whole thread."""
+    threads = rows_of(results, "threads", ranks)
+    if not threads:
+        return
+    totals = {
+        (rank, int(row["index"])): row
+        for rank in {thread.rank for thread in threads}
+        for row in results.thread_summary(rank=rank)
+    }
+    shown, title = _top(threads, THREAD_LIMIT if limit is None else limit, "Threads", lambda t: t.cpu_time, "CPU time")
+    columns = [Column("rank", number=True)] if _ranked(results) else []
+    columns += [
+        Column("#", number=True),
+        Column("thread", flexible=True),
+        Column("calls", number=True),
+        Column("regions [s]", number=True),
+        Column("cpu [s]", number=True),
+        Column("wall [s]", number=True),
+        Column("start [s]", number=True),
+        Column("end [s]", number=True),
+    ]
+    rows = []
+    for thread in shown:
+        total = totals.get((thread.rank, int(thread.index)), {})
+        row = [str(thread.rank)] if _ranked(results) else []
+        row += [
+            str(thread.index),
+            f"{thread.name} (daemon)" if thread.daemon else thread.name,
+            str(int(total.get("num_calls", 0))),
+            seconds(float(total.get("region_time", 0.0))),
+            seconds(thread.cpu_time),
+            seconds(thread.wall_time),
+            seconds(thread.start_time),
+            "alive" if thread.alive else seconds(thread.end_time),
+        ]
+        rows.append(row)
+    output.lines([title, *table(columns, rows, output.width), ""])
+
+
+def print_tasks(
+    results: ProfilingResults, output: Output, *, ranks: Iterable[int] | None = None, limit: int | None = None
+) -> None:
+    """The task table; a run of many tasks shows them by coroutine, and the busiest ones."""
+    tasks = rows_of(results, "tasks", ranks)
+    if not tasks:
+        return
+    limit = TASK_LIMIT if limit is None else limit
+    if 0 < limit < len(tasks):
+        _print_coroutines(tasks, output, limit)
+    shown, title = _top(tasks, limit, "Tasks", lambda t: t.running_time, "running time")
+    names = {(thread.rank, int(thread.index)): thread.name for thread in rows_of(results, "threads", ranks)}
+    columns = [Column("rank", number=True)] if _ranked(results) else []
+    columns += [
+        Column("#", number=True),
+        Column("task", flexible=True),
+        Column("coroutine", flexible=True),
+        Column("thread", flexible=True),
+        Column("steps", number=True),
+        Column("running [s]", number=True),
+        Column("awaiting [s]", number=True),
+        Column("wall [s]", number=True),
+    ]
+    rows = []
+    for task in shown:
+        row = [str(task.rank)] if _ranked(results) else []
+        row += [
+            str(task.index),
+            f"{task.name} (greenlet)" if task.kind == "greenlet" else task.name,
+            task.coro_name,
+            names.get((task.rank, int(task.thread_index)), str(task.thread_index)),
+            str(task.steps),
+            seconds(task.running_time),
+            seconds(task.awaiting_time),
+            seconds(task.wall_time) if task.done else "pending",
+        ]
+        rows.append(row)
+    output.lines([title, *table(columns, rows, output.width), ""])
+
+
+def _top(rows: list[Any], limit: int, noun: str, key: Any, measure: str) -> tuple[list[Any], str]:
+    """The rows to show (all, or the ``limit`` largest by ``key``; 0 is no limit) and the title above them."""
+    if limit <= 0 or len(rows) <= limit:
+        return rows, f"{noun} ({len(rows)})"
+    import heapq
+
+    return heapq.nlargest(limit, rows, key=key), f"{noun} ({len(rows)}, here the {limit} of the most {measure})"
+
+
+def _print_coroutines(tasks: Sequence[TaskInfo], output: Output, limit: int) -> None:
+    groups: dict[tuple[str, str], list[float]] = {}
+    for task in tasks:
+        sums = groups.setdefault((task.coro_name, task.kind), [0, 0, 0, 0.0, 0.0])
+        for i, value in enumerate((1, task.done, task.steps, task.running_time, task.awaiting_time)):
+            sums[i] += value
+    items = list(groups.items())
+    shown, title = _top(items, limit, "Coroutines", lambda item: item[1][3], "running time")
+    columns = [
+        Column("coroutine", flexible=True),
+        Column("tasks", number=True),
+        Column("pending", number=True),
+        Column("steps", number=True),
+        Column("running [s]", number=True),
+        Column("awaiting [s]", number=True),
+    ]
+    rows = [
+        [
+            f"{name} (greenlet)" if kind == "greenlet" else name,
+            str(int(number)), str(int(number - done)), str(int(steps)), seconds(running), seconds(awaiting),
+        ]
+        for (name, kind), (number, done, steps, running, awaiting) in shown
+    ]  # fmt: skip
+    output.lines([title, *table(columns, rows, output.width), ""])
+
+
+def print_source(results: ProfilingResults, names: Sequence[str], output: Output) -> bool:
+    """The captured source of regions. False when one of the regions is not in the profile."""
+    complete = True
+    output.line(f"Source ({len(names)})")
+    for name in names:
+        if name not in results:
+            output.line(f"  {printable(name)}: no such region")
+            complete = False
+            continue
+        region = results[name]
+        place = f"{region.source_file}:{region.source_lineno}" if region.source_file else "place unknown"
+        output.line(f"  {printable(name)}  {printable(place)}")
+        if not region.source_text:
+            output.line("    source not captured")
+            continue
+        for line in str(region.source_text).splitlines():
+            output.line("    " + line.expandtabs())
+    output.line()
+    return complete
+
+
+def largest_regions(regions: Sequence[MPIRegion], sort: str, limit: int) -> list[str]:
+    """Names of the first ``limit`` regions in the order of ``sort`` (a SORT_KEYS name)."""
+    if sort == "name":
+        ordered = sorted(regions, key=lambda region: region.name)
+    elif sort == "start":
+        ordered = sorted(regions, key=lambda region: region.first_start_time)
+    else:
+        ordered = sorted(regions, key=lambda region: _statistic(region, sort), reverse=True)
+    return [region.name for region in ordered[:limit]]
+
+
+def _statistic(region: MPIRegion, key: str) -> float:
+    from scope_profiler.cli.comparison import statistic
+
+    value = statistic(region, key)
+    return float("-inf") if value is None else value
+
+
+def exactly(names: Sequence[str]) -> list[str]:
+    """Patterns for ``include`` that match these names and no other."""
+    return [re.escape(name) + r"\Z" for name in names]

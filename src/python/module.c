@@ -93,6 +93,7 @@ static struct PyModuleDef module_definition = {
     .m_slots = module_slots,
 };
 
+PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
     return PyModuleDef_Init(&module_definition);

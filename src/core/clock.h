@@ -77,6 +77,7 @@ void sp_timeline_free(sp_timeline *timeline);
 typedef struct sp_timeline_cursor {
     const sp_timeline *timeline;
     size_t segment;
+    double rate;    /* ns a tick in `segment`; 0: not computed yet */
 } sp_timeline_cursor;
 
 int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks);

@@ -18,7 +18,7 @@
  *
  * Tokens: every run has a number that is never used again. A region, a log and the switch of a configuration each
  * carry the token they were made for; equality is checked before anything behind them is touched, so a run that is gone
- * is never dereferenced.
+ * is never dereferenced. Tokens fit 32 bits, so that a region can hold its token and its id in one word.
  *
  * Memory of a closed run: only the owner of a log frees the log (when it next enters a region of another run, or when it
  * ends), because it alone may be about to append. Others may take full blocks, and empty the tail in place.
@@ -122,7 +122,7 @@ struct sp_log {
 
     /* cold */
     sp_run *run; /* the log holds a reference */
-    sp_thread *thread;
+    _Atomic(sp_thread *) thread; /* NULL once it has ended */
     sp_thread_row *row;
     sp_block *head; /* the collector frees from here (run->lock) */
     sp_block *tail; /* owner */
@@ -135,7 +135,10 @@ struct sp_log {
     char *scan_next;
     sp_slot **scan_open;
     size_t scan_open_count, scan_open_size;
-    bool orphaned; /* run->lock: its thread ended */
+    bool orphaned;      /* run->lock: its thread ended */
+    char *finished_at;  /* owner: `next` when its thread announced its end */
+    size_t buried;      /* registry: blocks that wait for an open call to end */
+    bool released;      /* registry: goes with its last buried block */
 };
 
 /* One OS thread, from its first region (or its first bytecode) to its end. */

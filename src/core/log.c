@@ -1,0 +1,104 @@
+/* log.c - the cold half of the recording path (hot.h has the hot one). */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/run.h"
+#include "core/task.h"
+#include "platform/platform.h"
+
+#define MAPPED_BLOCK ((size_t)2 << 20) /* one huge page */
+#define SMALL_BLOCK_LIMIT ((size_t)256 << 10)
+
+/*
+ * Blocks grow eightfold, so that a thread with five calls costs 3 kB, and from 256 kB on they are huge pages: a fresh
+ * 4 kB page costs 9 ns a call, a fresh huge one 2.
+ */
+static size_t next_block_bytes(const sp_log *log)
+{
+    if (log->tail == NULL) return log->run->first_block * log->stride;
+    const size_t last = (size_t)(log->tail->end - log->tail->begin);
+    return last * 8 > SMALL_BLOCK_LIMIT ? MAPPED_BLOCK : last * 8;
+}
+
+static sp_block *block_new(size_t bytes, uint32_t stride)
+{
+    sp_block *block = calloc(1, sizeof *block);
+    if (block == NULL) return NULL;
+    block->mapped = bytes >= MAPPED_BLOCK;
+    block->bytes = block->mapped ? (bytes + MAPPED_BLOCK - 1) / MAPPED_BLOCK * MAPPED_BLOCK : bytes;
+    block->begin = block->mapped ? sp_platform_map(block->bytes) : malloc(block->bytes);
+    if (block->begin == NULL) {
+        free(block);
+        return NULL;
+    }
+    block->end = block->begin + block->bytes / stride * stride;
+    return block;
+}
+
+char *sp_log_grow(sp_log *log)
+{
+    const int saved = errno;
+    sp_block *block = block_new(next_block_bytes(log), log->stride);
+    errno = saved;
+    if (block == NULL) {
+        atomic_fetch_add_explicit(&log->lost, 1, memory_order_relaxed);
+        return NULL;
+    }
+    if (log->tail) {
+        /* The old block's last slot is published; readers follow the link once `next` has left the block. */
+        atomic_store_explicit(&log->tail->next, block, memory_order_release);
+        log->tail = block;
+    } else {
+        sp_run *run = log->run;
+        pthread_mutex_lock(&run->lock);
+        log->head = log->tail = log->scan_block = block;
+        log->scan_next = block->begin;
+        atomic_store_explicit(&log->next, block->begin, memory_order_release);
+        pthread_mutex_unlock(&run->lock);
+    }
+    log->limit = block->end;
+    return block->begin;
+}
+
+void sp_log_anchor(sp_log *log, sp_ticks now)
+{
+    const int saved = errno;
+    sp_run *run = log->run;
+    pthread_mutex_lock(&run->lock);
+    log->anchor_due = sp_timeline_anchor(&run->timeline, SP_ANCHOR_INTERVAL_NS / 2);
+    pthread_mutex_unlock(&run->lock);
+    errno = saved;
+}
+
+/* Ticks that the call's lane has been suspended since the call began, the suspension under way included. */
+static uint64_t foreign_await(sp_run *run, const sp_async_slot *call, sp_ticks now)
+{
+    const sp_task *task = sp_run_task(run, call->call.task);
+    if (task == NULL) return 0;
+    uint64_t suspended = atomic_load_explicit(&task->suspended, memory_order_relaxed);
+    const sp_ticks since = atomic_load_explicit(&task->last_step_end, memory_order_relaxed);
+    const bool waiting = atomic_load_explicit(&task->step_started, memory_order_relaxed) == 0 && task->done == 0;
+    if (waiting && since && now > since) suspended += now - since;
+    const uint64_t awaited = suspended > call->await ? suspended - call->await : 0;
+    const sp_ticks start = atomic_load_explicit(&call->call.start, memory_order_relaxed);
+    return now > start && awaited > now - start ? now - start : awaited;
+}
+
+void sp_log_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now)
+{
+    const int saved = errno;
+    sp_run *run = log->run;
+    const bool own = sp_this_thread && atomic_load_explicit(&log->thread, memory_order_relaxed) == sp_this_thread;
+    if (!own || now >= log->anchor_due) {
+        pthread_mutex_lock(&run->lock);
+        const sp_ticks due = sp_timeline_anchor(&run->timeline, SP_ANCHOR_INTERVAL_NS / 2);
+        pthread_mutex_unlock(&run->lock);
+        if (own) log->anchor_due = due;
+    }
+    if (log->stride == sizeof(sp_async_slot)) {
+        sp_async_slot *call = (sp_async_slot *)slot;
+        call->await = foreign_await(run, call, now);
+    }
+    errno = saved;
+    atomic_store_explicit(&slot->end, now, memory_order_release);
+}

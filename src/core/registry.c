@@ -1,0 +1,442 @@
+#include "core/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "platform/platform.h"
+
+typedef struct sp_grave {
+    sp_log *log;
+    sp_block *block;
+    struct sp_grave *next;
+} sp_grave;
+
+static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t prepared = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_key;
+static bool key_made;
+static sp_run *runs;       /* all that are not freed, open ones first to last */
+static sp_thread *threads;
+static sp_grave *graveyard;
+static uint64_t last_token;
+static sp_front_end front_end;
+
+_Thread_local sp_thread *sp_this_thread;
+
+void sp_registry_lock(void)
+{
+    pthread_mutex_lock(&registry);
+}
+
+void sp_registry_unlock(void)
+{
+    pthread_mutex_unlock(&registry);
+}
+
+void sp_front_end_set(const sp_front_end *given)
+{
+    front_end = *given;
+}
+
+/* ---- fork: the child starts with its locks free, and with the one thread that called fork ---- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&registry);
+    for (sp_run *run = runs; run; run = run->next_active) pthread_mutex_lock(&run->lock);
+}
+
+static void after_fork_in_parent(void)
+{
+    for (sp_run *run = runs; run; run = run->next_active) pthread_mutex_unlock(&run->lock);
+    pthread_mutex_unlock(&registry);
+}
+
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&registry, NULL);
+    for (sp_run *run = runs; run; run = run->next_active) {
+        pthread_mutex_init(&run->lock, NULL);
+        pthread_mutex_init(&run->collecting, NULL);
+        run->inherited = true;
+        run->hidden_rows = run->row_count;
+        for (sp_log *log = run->logs; log; log = log->next_of_run) {
+            if (atomic_load(&log->thread) == sp_this_thread && sp_this_thread != NULL) continue;
+            log->orphaned = true;
+            log->row->released = true;
+            atomic_store(&log->thread, NULL);
+        }
+    }
+    /* The other threads' records are left as they are: nothing of theirs runs here, and they are few. */
+    threads = sp_this_thread;
+    if (sp_this_thread) {
+        sp_this_thread->next = sp_this_thread->previous = NULL;
+        sp_this_thread->native_id = sp_platform_thread_id();
+    }
+}
+
+/* ---- graveyard ---- */
+
+bool sp_block_closed(const sp_block *block, const char *next, uint32_t stride)
+{
+    const char *readable = sp_block_readable(block, next);
+    for (const char *at = block->begin; at < readable; at += stride) {
+        if (atomic_load_explicit(&((const sp_slot *)at)->end, memory_order_acquire) == SP_SLOT_OPEN) return false;
+    }
+    return true;
+}
+
+void sp_block_free(sp_block *block)
+{
+    if (block->mapped) sp_platform_unmap(block->begin, block->bytes);
+    else free(block->begin);
+    free(block);
+}
+
+static void log_destroy(sp_log *log)
+{
+    sp_run *run = log->run;
+    run->lost += atomic_load_explicit(&log->lost, memory_order_relaxed);
+    free(log->scan_open);
+    free(log);
+    sp_run_release(run);
+}
+
+static const char *published(const sp_log *log)
+{
+    return atomic_load_explicit(&log->next, memory_order_acquire);
+}
+
+static void sweep(void)
+{
+    for (sp_grave **link = &graveyard; *link;) {
+        sp_grave *grave = *link;
+        if (!sp_block_closed(grave->block, published(grave->log), grave->log->stride)) {
+            link = &grave->next;
+            continue;
+        }
+        *link = grave->next;
+        sp_block_free(grave->block);
+        if (--grave->log->buried == 0 && grave->log->released) log_destroy(grave->log);
+        free(grave);
+    }
+}
+
+/* Give back the pages of a block between its open slots. */
+static void empty_between(const sp_block *block, const char *next, uint32_t stride)
+{
+    if (!block->mapped) return;
+    char *readable = sp_block_readable(block, next), *from = block->begin;
+    for (char *at = block->begin; at < readable; at += stride) {
+        if (atomic_load_explicit(&((sp_slot *)at)->end, memory_order_acquire) != SP_SLOT_OPEN) continue;
+        sp_platform_empty(from, at);
+        from = at + stride;
+    }
+    sp_platform_empty(from, block->end);
+}
+
+void sp_registry_bury(sp_log *log, sp_block *block)
+{
+    if (sp_block_closed(block, published(log), log->stride)) {
+        sp_block_free(block);
+        return;
+    }
+    sp_grave *grave = malloc(sizeof *grave);
+    if (grave == NULL) return; /* leaked: freeing it would be worse */
+    empty_between(block, published(log), log->stride);
+    *grave = (sp_grave){log, block, graveyard};
+    graveyard = grave;
+    log->buried++;
+}
+
+/* ---- logs ---- */
+
+static void unlink_from_run(sp_log *log)
+{
+    for (sp_log **link = &log->run->logs; *link; link = &(*link)->next_of_run) {
+        if (*link == log) {
+            *link = log->next_of_run;
+            return;
+        }
+    }
+}
+
+void sp_log_free(sp_log *log)
+{
+    for (sp_block *block = log->head; block;) {
+        sp_block *next = atomic_load_explicit(&block->next, memory_order_acquire);
+        sp_registry_bury(log, block);
+        block = next;
+    }
+    log->head = NULL;
+    if (log->buried == 0) log_destroy(log);
+    else log->released = true;
+}
+
+/* With the registry's lock: the calling thread's logs of runs that nobody will collect. */
+static void free_dropped_logs(sp_thread *thread)
+{
+    for (sp_log **link = &thread->logs; *link;) {
+        sp_log *log = *link;
+        sp_run *run = log->run;
+        if (!run->dropped) {
+            link = &log->next_of_thread;
+            continue;
+        }
+        *link = log->next_of_thread;
+        if (thread->hot == log) thread->hot = NULL;
+        pthread_mutex_lock(&run->lock);
+        unlink_from_run(log);
+        pthread_mutex_unlock(&run->lock);
+        sp_log_free(log);
+    }
+}
+
+/* ---- threads ---- */
+
+static void row_finish(sp_thread_row *row, sp_ticks now, int64_t cpu)
+{
+    row->end = now;
+    if (cpu >= 0) row->cpu_ns = cpu;
+    row->released = true;
+}
+
+void sp_thread_finish(void)
+{
+    sp_thread *thread = sp_this_thread;
+    if (thread == NULL) return;
+    const int64_t cpu = sp_platform_own_cpu_ns();
+    for (sp_log *log = thread->logs; log; log = log->next_of_thread) {
+        const sp_ticks now = sp_clock_read();
+        pthread_mutex_lock(&log->run->lock);
+        row_finish(log->row, now, cpu);
+        log->finished_at = atomic_load_explicit(&log->next, memory_order_relaxed);
+        pthread_mutex_unlock(&log->run->lock);
+    }
+}
+
+/* The destructor of the thread's key: plain C, no interpreter. */
+static void thread_end(void *record)
+{
+    sp_thread *thread = record;
+    const int64_t cpu = sp_platform_own_cpu_ns();
+    if (front_end.thread_ended) front_end.thread_ended(thread->front_end);
+    pthread_mutex_lock(&registry);
+    thread->hot = NULL;
+    while (thread->logs) {
+        sp_log *log = thread->logs;
+        sp_run *run = log->run;
+        thread->logs = log->next_of_thread;
+        pthread_mutex_lock(&run->lock);
+        /* Calls may have been recorded after the announced end, by destructors of the language's own thread state. */
+        if (!log->row->released || log->finished_at != atomic_load_explicit(&log->next, memory_order_relaxed)) {
+            row_finish(log->row, sp_clock_read(), cpu);
+        }
+        log->orphaned = true;
+        atomic_store(&log->thread, NULL);
+        const bool dropped = run->dropped;
+        if (dropped) unlink_from_run(log);
+        pthread_mutex_unlock(&run->lock);
+        if (dropped) sp_log_free(log);
+    }
+    if (thread->previous) thread->previous->next = thread->next;
+    else threads = thread->next;
+    if (thread->next) thread->next->previous = thread->previous;
+    pthread_mutex_unlock(&registry);
+    sp_this_thread = NULL;
+    free(thread);
+}
+
+static void prepare(void)
+{
+    key_made = pthread_key_create(&thread_key, thread_end) == 0;
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+sp_thread *sp_thread_current(void)
+{
+    if (sp_this_thread) return sp_this_thread;
+    pthread_once(&prepared, prepare);
+    sp_thread *thread = calloc(1, sizeof *thread);
+    if (thread == NULL) return NULL;
+    thread->native_id = sp_platform_thread_id();
+    thread->handle = pthread_self();
+    atomic_init(&thread->alive, true);
+    if (key_made) pthread_setspecific(thread_key, thread);
+    pthread_mutex_lock(&registry);
+    thread->next = threads;
+    if (threads) threads->previous = thread;
+    threads = thread;
+    pthread_mutex_unlock(&registry);
+    sp_this_thread = thread;
+    return thread;
+}
+
+/* ---- runs ---- */
+
+void sp_registry_add_run(sp_run *run)
+{
+    pthread_once(&prepared, prepare);
+    pthread_mutex_lock(&registry);
+    sweep();
+    run->token = ++last_token;
+    run->next_active = runs;
+    runs = run;
+    pthread_mutex_unlock(&registry);
+}
+
+void sp_registry_remove_run(sp_run *run)
+{
+    pthread_mutex_lock(&run->lock);
+    if (run->gate) atomic_store_explicit(&run->gate->token, 0, memory_order_release);
+    run->gate = NULL;
+    pthread_mutex_unlock(&run->lock);
+}
+
+void sp_registry_drop_run(sp_run *run, void (*shrink)(sp_log *log))
+{
+    sp_log *gone = NULL;
+    pthread_mutex_lock(&registry);
+    for (sp_run **link = &runs; *link; link = &(*link)->next_active) {
+        if (*link == run) {
+            *link = run->next_active;
+            break;
+        }
+    }
+    pthread_mutex_lock(&run->lock);
+    run->dropped = true;
+    free(run->loose);
+    run->loose = NULL;
+    run->loose_count = run->loose_size = 0;
+    for (sp_log **link = &run->logs; *link;) {
+        sp_log *log = *link;
+        log->scan_open_count = 0;
+        log->scan_block = NULL;
+        if (!log->orphaned) {
+            shrink(log);
+            link = &log->next_of_run;
+            continue;
+        }
+        *link = log->next_of_run;
+        log->next_of_run = gone;
+        gone = log;
+    }
+    pthread_mutex_unlock(&run->lock);
+    while (gone) {
+        sp_log *log = gone;
+        gone = log->next_of_run;
+        sp_log_free(log);
+    }
+    /* The dropping thread's own log need not wait for its next call: it is not in one. */
+    if (sp_this_thread) free_dropped_logs(sp_this_thread);
+    sweep();
+    pthread_mutex_unlock(&registry);
+}
+
+static sp_run *run_of_token(uint64_t token)
+{
+    for (sp_run *run = runs; run; run = run->next_active) {
+        if (run->token == token) return run;
+    }
+    return NULL;
+}
+
+static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
+{
+    if (run->row_count == run->row_size) {
+        const size_t size = run->row_size ? run->row_size * 2 : 16;
+        sp_thread_row **rows = realloc(run->rows, size * sizeof *rows);
+        if (rows == NULL) return false;
+        run->rows = rows;
+        run->row_size = size;
+    }
+    char name[32];
+    sp_platform_thread_name(name, sizeof name);
+    sp_thread_row *row = calloc(1, sizeof *row);
+    if (row == NULL) return false;
+    row->name = strdup(name);
+    if (row->name == NULL) {
+        free(row);
+        return false;
+    }
+    row->index = (int32_t)run->row_count;
+    row->ident = (int64_t)(uintptr_t)thread->handle;
+    row->native_id = thread->native_id;
+    row->start = sp_clock_read();
+    /* The thread that opened the run was there before it did. */
+    if (run->row_count == 0) row->start = run->started;
+    run->rows[run->row_count++] = row;
+    log->row = row;
+    return true;
+}
+
+/* With the registry's lock held. */
+static sp_log *log_new(sp_run *run, sp_thread *thread)
+{
+    sp_log *log = calloc(1, sizeof *log);
+    if (log == NULL) return NULL;
+    pthread_mutex_lock(&run->lock);
+    if (!row_add(run, thread, log)) {
+        pthread_mutex_unlock(&run->lock);
+        free(log);
+        return NULL;
+    }
+    log->token = run->token;
+    log->stride = run->stride;
+    log->lane_index = SP_NO_TASK;
+    log->run = run;
+    log->next_of_run = run->logs;
+    run->logs = log;
+    atomic_init(&log->thread, thread);
+    atomic_fetch_add_explicit(&run->references, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&run->lock);
+    log->next_of_thread = thread->logs;
+    thread->logs = log;
+    return log;
+}
+
+static sp_log *own_log(const sp_thread *thread, uint64_t token)
+{
+    for (sp_log *log = thread->logs; log; log = log->next_of_thread) {
+        if (log->token == token) return log;
+    }
+    return NULL;
+}
+
+sp_log *sp_log_find(uint64_t token)
+{
+    sp_thread *thread = sp_thread_current();
+    if (thread == NULL) return NULL;
+    sp_log *log = own_log(thread, token);
+    if (log) {
+        thread->hot = log;
+        return log;
+    }
+    pthread_mutex_lock(&registry);
+    free_dropped_logs(thread);
+    sp_run *run = run_of_token(token);
+    if (run) log = log_new(run, thread);
+    if (log) thread->hot = log;
+    pthread_mutex_unlock(&registry);
+    if (log && run->tracks_threads && front_end.thread_registered) front_end.thread_registered(run, log->row);
+    return log;
+}
+
+sp_log *sp_run_log(sp_run *run)
+{
+    return sp_log_current(run->token);
+}
+
+void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, int64_t ident, bool daemon)
+{
+    char *kept = name ? strdup(name) : NULL;
+    pthread_mutex_lock(&run->lock);
+    if (kept) {
+        free(row->name);
+        row->name = kept;
+        row->named = true;
+    }
+    row->ident = ident;
+    row->daemon = daemon;
+    pthread_mutex_unlock(&run->lock);
+}

@@ -1,0 +1,410 @@
+#include "core/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/hash.h"
+#include "core/registry.h"
+#include "platform/platform.h"
+
+#define DEFAULT_FIRST_BLOCK 128
+
+static char *copy(const char *text)
+{
+    return text ? strdup(text) : NULL;
+}
+
+static void region_free(sp_region_info *region)
+{
+    if (region == NULL) return;
+    free(region->name);
+    free(region->source_file);
+    free(region->source_text);
+    free(region->tags);
+    free(region);
+}
+
+sp_status sp_run_open(const sp_run_options *options, sp_switch *gate, sp_run **out, sp_error *error)
+{
+    sp_clock_choose();
+    sp_run *run = calloc(1, sizeof *run);
+    if (run == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory for a run");
+    atomic_init(&run->references, 1);
+    run->tracks_threads = options->tracks_threads;
+    run->tracks_tasks = options->tracks_tasks;
+    run->stride = options->tracks_tasks ? sizeof(sp_async_slot) : sizeof(sp_slot);
+    run->first_block = options->first_block ? options->first_block : DEFAULT_FIRST_BLOCK;
+    pthread_mutex_init(&run->collecting, NULL);
+    pthread_mutex_init(&run->lock, NULL);
+    run->gate = gate;
+    sp_timeline_anchor(&run->timeline, 0);
+    run->started = sp_clock_read();
+    run->start_ns = run->timeline.count ? run->timeline.anchors[0].ns : sp_clock_ns();
+    sp_registry_add_run(run);
+    atomic_store_explicit(&gate->token, run->token, memory_order_release);
+    *out = run;
+    return SP_OK;
+}
+
+void sp_run_attach(sp_run *run, sp_switch *gate)
+{
+    pthread_mutex_lock(&run->lock);
+    run->gate = gate;
+    atomic_store_explicit(&gate->token, run->token, memory_order_release);
+    pthread_mutex_unlock(&run->lock);
+}
+
+void sp_run_close(sp_run *run)
+{
+    sp_registry_remove_run(run);
+}
+
+void sp_run_set_paused(sp_run *run, bool paused)
+{
+    pthread_mutex_lock(&run->lock);
+    if (run->gate) atomic_store_explicit(&run->gate->token, paused ? 0 : run->token, memory_order_release);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void run_free(sp_run *run)
+{
+    for (size_t i = 0; i < run->region_count; i++) region_free(run->regions[i]);
+    for (size_t i = 0; i < run->row_count; i++) {
+        free(run->rows[i]->name);
+        free(run->rows[i]);
+    }
+    for (size_t page = 0; page < run->task_page_count; page++) {
+        const size_t first = page * SP_TASKS_PER_PAGE;
+        for (size_t i = 0; i < SP_TASKS_PER_PAGE && first + i < run->task_count; i++) {
+            sp_task *task = &run->task_pages[page][i];
+            if (task->name_kind == SP_NAME_TEXT) free(task->name.text);
+        }
+        free(run->task_pages[page]);
+    }
+    for (size_t i = 0; i < run->string_count; i++) free(run->strings[i]);
+    free(run->regions);
+    free(run->region_index);
+    free(run->rows);
+    free(run->task_pages);
+    free(run->strings);
+    free(run->string_index);
+    free(run->loose);
+    sp_timeline_free(&run->timeline);
+    pthread_mutex_destroy(&run->lock);
+    pthread_mutex_destroy(&run->collecting);
+    free(run);
+}
+
+void sp_run_release(sp_run *run)
+{
+    if (atomic_fetch_sub_explicit(&run->references, 1, memory_order_acq_rel) == 1) run_free(run);
+}
+
+/* Memory of a log whose thread lives on: full blocks can go, the tail is only emptied, because its owner may be writing. */
+static void log_shrink(sp_log *log)
+{
+    for (sp_block *block = log->head; block && atomic_load_explicit(&block->next, memory_order_acquire);) {
+        sp_block *next = atomic_load_explicit(&block->next, memory_order_acquire);
+        log->head = next;
+        sp_registry_bury(log, block);
+        block = next;
+    }
+    sp_block *tail = log->head;
+    if (tail && tail->mapped) {
+        char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+        if (sp_block_closed(tail, next, log->stride)) sp_platform_empty(tail->begin, next);
+    }
+}
+
+void sp_run_drop(sp_run *run)
+{
+    sp_run_close(run);
+    sp_registry_drop_run(run, log_shrink);
+    sp_run_release(run);
+}
+
+/* ---- regions ---- */
+
+static bool index_grow(sp_run *run)
+{
+    const size_t size = run->region_index_size ? run->region_index_size * 2 : 64;
+    uint32_t *index = calloc(size, sizeof *index);
+    if (index == NULL) return false;
+    for (size_t id = 0; id < run->region_count; id++) {
+        size_t at = sp_hash(run->regions[id]->name) & (size - 1);
+        while (index[at]) at = (at + 1) & (size - 1);
+        index[at] = (uint32_t)id + 1;
+    }
+    free(run->region_index);
+    run->region_index = index;
+    run->region_index_size = size;
+    return true;
+}
+
+static sp_status region_add(sp_run *run, size_t at, sp_region_info *region, uint32_t *id, sp_error *error)
+{
+    if (run->region_count >= SP_REGION_TAKEN - 1) return sp_fail(error, SP_ERR_INVALID, "too many regions");
+    if (run->region_count == run->region_size) {
+        const size_t size = run->region_size ? run->region_size * 2 : 32;
+        sp_region_info **regions = realloc(run->regions, size * sizeof *regions);
+        if (regions == NULL) return SP_ERR_NO_MEMORY;
+        run->regions = regions;
+        run->region_size = size;
+    }
+    *id = (uint32_t)run->region_count;
+    run->regions[run->region_count++] = region;
+    run->region_index[at] = *id + 1;
+    return SP_OK;
+}
+
+static sp_region_info *region_new(const char *name, const char *source_file, int64_t source_line,
+                                  const char *source_text, const char *tags)
+{
+    sp_region_info *region = calloc(1, sizeof *region);
+    if (region == NULL) return NULL;
+    region->name = copy(name);
+    region->source_file = copy(source_file);
+    region->source_line = source_line;
+    region->source_text = copy(source_text);
+    region->tags = copy(tags);
+    if (!region->name || (source_file && !region->source_file) || (source_text && !region->source_text) ||
+        (tags && !region->tags)) {
+        region_free(region);
+        return NULL;
+    }
+    return region;
+}
+
+sp_status sp_run_region(sp_run *run, const char *name, const char *source_file, int64_t source_line,
+                        const char *source_text, const char *tags, uint32_t *id, sp_error *error)
+{
+    sp_status status = SP_OK;
+    sp_region_info *region = NULL;
+    pthread_mutex_lock(&run->lock);
+    if (run->region_count * 2 >= run->region_index_size && !index_grow(run)) goto no_memory;
+    size_t at = sp_hash(name) & (run->region_index_size - 1);
+    for (; run->region_index[at]; at = (at + 1) & (run->region_index_size - 1)) {
+        if (strcmp(run->regions[run->region_index[at] - 1]->name, name) == 0) {
+            *id = run->region_index[at] - 1;
+            goto done;
+        }
+    }
+    region = region_new(name, source_file, source_line, source_text, tags);
+    if (region == NULL) goto no_memory;
+    status = region_add(run, at, region, id, error);
+    if (status == SP_OK) goto done;
+    region_free(region);
+    if (status != SP_ERR_NO_MEMORY) goto done;
+no_memory:
+    status = sp_fail(error, SP_ERR_NO_MEMORY, "no memory for region '%.200s'", name);
+done:
+    pthread_mutex_unlock(&run->lock);
+    return status;
+}
+
+/* ---- calls without a handle ---- */
+
+void sp_run_add_loose(sp_log *log, sp_slot *slot)
+{
+    sp_run *run = log->run;
+    pthread_mutex_lock(&run->lock);
+    if (run->loose_count == run->loose_size) {
+        const size_t size = run->loose_size ? run->loose_size * 2 : 16;
+        sp_loose_call *loose = realloc(run->loose, size * sizeof *loose);
+        if (loose == NULL) {
+            pthread_mutex_unlock(&run->lock);
+            return;
+        }
+        run->loose = loose;
+        run->loose_size = size;
+    }
+    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
+    run->loose[run->loose_count++] = (sp_loose_call){log, slot, region, slot->task};
+    pthread_mutex_unlock(&run->lock);
+}
+
+bool sp_run_close_loose(sp_run *run, uint32_t region)
+{
+    sp_log *mine = NULL;
+    for (sp_log *log = sp_this_thread ? sp_this_thread->logs : NULL; log; log = log->next_of_thread) {
+        if (log->run == run) mine = log;
+    }
+    pthread_mutex_lock(&run->lock);
+    size_t found = SIZE_MAX, on_lane = SIZE_MAX;
+    for (size_t i = run->loose_count; i-- > 0;) {
+        const sp_loose_call *call = &run->loose[i];
+        if (call->region != region) continue;
+        if (found == SIZE_MAX) found = i;
+        if (call->log == mine && call->task == mine->lane_index) {
+            on_lane = i;
+            break;
+        }
+    }
+    if (on_lane != SIZE_MAX) found = on_lane;
+    if (found == SIZE_MAX) {
+        pthread_mutex_unlock(&run->lock);
+        atomic_fetch_add_explicit(&run->unmatched, 1, memory_order_relaxed);
+        return false;
+    }
+    const sp_loose_call call = run->loose[found];
+    memmove(&run->loose[found], &run->loose[found + 1], (run->loose_count - found - 1) * sizeof call);
+    run->loose_count--;
+    pthread_mutex_unlock(&run->lock);
+    sp_log_exit(call.log, call.slot);
+    return true;
+}
+
+/* ---- reading ---- */
+
+static void remember_open(sp_log *log, sp_slot *slot)
+{
+    if (log->scan_open_count == log->scan_open_size) {
+        const size_t size = log->scan_open_size ? log->scan_open_size * 2 : 8;
+        sp_slot **open = realloc(log->scan_open, size * sizeof *open);
+        if (open == NULL) return;
+        log->scan_open = open;
+        log->scan_open_size = size;
+    }
+    log->scan_open[log->scan_open_count++] = slot;
+}
+
+static void scan_log(sp_run *run, sp_log *log)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < log->scan_open_count; i++) {
+        if (atomic_load_explicit(&log->scan_open[i]->end, memory_order_acquire) == SP_SLOT_OPEN) {
+            log->scan_open[kept++] = log->scan_open[i];
+        }
+    }
+    log->scan_open_count = kept;
+
+    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+    while (log->scan_block) {
+        char *readable = sp_block_readable(log->scan_block, next);
+        for (; log->scan_next < readable; log->scan_next += log->stride) {
+            sp_slot *slot = (sp_slot *)log->scan_next;
+            run->regions[atomic_load_explicit(&slot->region, memory_order_relaxed)]->entries++;
+            if (atomic_load_explicit(&slot->end, memory_order_acquire) == SP_SLOT_OPEN) remember_open(log, slot);
+        }
+        sp_block *following = atomic_load_explicit(&log->scan_block->next, memory_order_acquire);
+        if (readable == next || following == NULL) return;
+        log->scan_block = following;
+        log->scan_next = following->begin;
+    }
+}
+
+void sp_run_scan(sp_run *run)
+{
+    for (sp_log *log = run->logs; log; log = log->next_of_run) scan_log(run, log);
+}
+
+sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error *error)
+{
+    pthread_mutex_lock(&run->lock);
+    sp_run_scan(run);
+    size_t total = 0;
+    for (sp_log *log = run->logs; log; log = log->next_of_run) total += log->scan_open_count;
+    uint32_t *list = malloc((total ? total : 1) * sizeof *list);
+    size_t used = 0;
+    for (sp_log *log = run->logs; list && log; log = log->next_of_run) {
+        for (size_t i = 0; i < log->scan_open_count; i++) {
+            list[used++] = atomic_load_explicit(&log->scan_open[i]->region, memory_order_relaxed) & ~SP_REGION_TAKEN;
+        }
+    }
+    pthread_mutex_unlock(&run->lock);
+    if (list == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory for the list of open calls");
+    *ids = list;
+    *count = used;
+    return SP_OK;
+}
+
+uint64_t sp_run_entries(sp_run *run, uint32_t region)
+{
+    pthread_mutex_lock(&run->lock);
+    sp_run_scan(run);
+    const uint64_t entries = region < run->region_count ? run->regions[region]->entries : 0;
+    pthread_mutex_unlock(&run->lock);
+    return entries;
+}
+
+typedef struct peeked {
+    int64_t *starts, *ends;
+    size_t count, size;
+} peeked;
+
+static bool peek_at(peeked *p, sp_timeline_cursor *cursor, sp_ticks start, sp_ticks end)
+{
+    if (p->count == p->size) {
+        const size_t size = p->size ? p->size * 2 : 64;
+        int64_t *starts = realloc(p->starts, size * sizeof *starts);
+        if (starts) p->starts = starts;
+        int64_t *ends = starts ? realloc(p->ends, size * sizeof *ends) : NULL;
+        if (ends == NULL) return false;
+        p->ends = ends;
+        p->size = size;
+    }
+    p->starts[p->count] = sp_timeline_to_ns(cursor, start);
+    p->ends[p->count++] = sp_timeline_to_ns(cursor, end);
+    return true;
+}
+
+static bool peek_log(const sp_log *log, uint32_t region, sp_timeline_cursor *cursor, peeked *p)
+{
+    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+    for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
+        const char *readable = sp_block_readable(block, next);
+        for (const char *at = block->begin; at < readable; at += log->stride) {
+            const sp_slot *slot = (const sp_slot *)at;
+            const uint32_t id = atomic_load_explicit(&slot->region, memory_order_relaxed);
+            const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
+            if ((id & ~SP_REGION_TAKEN) != region || end == SP_SLOT_OPEN || end == SP_SLOT_ABANDONED) continue;
+            if (!peek_at(p, cursor, atomic_load_explicit(&slot->start, memory_order_relaxed), end)) return false;
+        }
+        if (readable == next) break;
+    }
+    return true;
+}
+
+sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **ends, size_t *count, sp_error *error)
+{
+    peeked p = {0};
+    bool enough = true;
+    /* A collection under way empties blocks that this would read. */
+    pthread_mutex_lock(&run->collecting);
+    pthread_mutex_lock(&run->lock);
+    sp_timeline_anchor(&run->timeline, 0);
+    sp_timeline_cursor cursor = {.timeline = &run->timeline};
+    for (sp_log *log = run->logs; log && enough; log = log->next_of_run) enough = peek_log(log, region, &cursor, &p);
+    pthread_mutex_unlock(&run->lock);
+    pthread_mutex_unlock(&run->collecting);
+    if (!enough) {
+        free(p.starts);
+        free(p.ends);
+        return sp_fail(error, SP_ERR_NO_MEMORY, "no memory for the times of the region");
+    }
+    *starts = p.starts;
+    *ends = p.ends;
+    *count = p.count;
+    return SP_OK;
+}
+
+void sp_run_sample_threads(sp_run *run)
+{
+    for (size_t i = 0; i < run->row_count; i++) {
+        sp_thread_row *row = run->rows[i];
+        if (row->released) continue;
+        const int64_t cpu = sp_platform_thread_cpu_ns(row->native_id);
+        if (cpu >= 0) row->cpu_ns = cpu;
+    }
+}
+
+int64_t sp_run_to_ns(sp_run *run, sp_ticks ticks)
+{
+    pthread_mutex_lock(&run->lock);
+    const size_t count = run->timeline.count;
+    if (count < 2 || ticks > run->timeline.anchors[count - 1].ticks) sp_timeline_anchor(&run->timeline, 0);
+    sp_timeline_cursor cursor = {.timeline = &run->timeline, .segment = run->timeline.count > 1 ? run->timeline.count - 2 : 0};
+    const int64_t ns = sp_timeline_to_ns(&cursor, ticks);
+    pthread_mutex_unlock(&run->lock);
+    return ns;
+}

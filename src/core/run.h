@@ -1,0 +1,163 @@
+/*
+ * run.h - a run: its regions, logs, thread and task tables; what a front end opens and a collector reads.
+ *
+ * Locks, outermost first: registry (threads, active runs) > run->collecting (one collection at a time) > run->lock
+ * (everything else). The recording path takes none of them.
+ */
+#ifndef SP_CORE_RUN_H
+#define SP_CORE_RUN_H
+
+#include "core/hot.h"
+
+/* One region of a run. Strings are owned. `entries` counts what the scanner has seen. */
+typedef struct sp_region_info {
+    char *name;
+    char *source_file, *source_text; /* NULL: none */
+    int64_t source_line;             /* -1: none */
+    char *tags;                      /* JSON list, NULL: none */
+    uint64_t entries;
+} sp_region_info;
+
+/* A call that was opened without a handle of its own: found again by region and lane (run->lock). */
+typedef struct sp_loose_call {
+    sp_log *log;
+    sp_slot *slot;
+    uint32_t region;
+    int32_t task;
+} sp_loose_call;
+
+#define SP_TASKS_PER_PAGE 4096
+
+struct sp_run {
+    _Atomic(int) references; /* its owner, and one for each log */
+    uint64_t token;
+    bool tracks_threads, tracks_tasks;
+    uint32_t stride;
+    size_t first_block; /* slots of a log's first block */
+    sp_ticks started;
+    int64_t start_ns;
+    sp_switch *gate; /* set to the token while the run records */
+
+    pthread_mutex_t collecting;
+    pthread_mutex_t lock; /* all below */
+    bool dropped;  /* nobody will collect it again */
+    bool inherited; /* by a forked child */
+    sp_timeline timeline;
+    sp_region_info **regions;
+    size_t region_count, region_size;
+    uint32_t *region_index; /* open addressing over the names: id + 1, 0 = empty */
+    size_t region_index_size;
+    sp_log *logs;
+    sp_thread_row **rows;
+    size_t row_count, row_size;
+    size_t hidden_rows; /* rows of threads that a fork left behind: not listed */
+    sp_task **task_pages;
+    size_t task_count, task_page_count;
+    char **strings; /* interned (coroutine names) */
+    size_t string_count, string_size;
+    uint32_t *string_index;
+    size_t string_index_size;
+    sp_loose_call *loose;
+    size_t loose_count, loose_size;
+    _Atomic(uint64_t) unmatched; /* exits that belonged to no open call */
+    uint64_t lost;               /* calls for which there was no memory, of logs that are gone */
+    sp_run *next_active;         /* registry */
+};
+
+typedef struct sp_run_options {
+    bool tracks_threads, tracks_tasks;
+    size_t first_block; /* slots of a thread's first block; 0: the default */
+} sp_run_options;
+
+/* A new run that records for every region reading `gate`, until sp_run_close. */
+sp_status sp_run_open(const sp_run_options *options, sp_switch *gate, sp_run **out, sp_error *error);
+
+/* Let another gate open and close the run, and open it. */
+void sp_run_attach(sp_run *run, sp_switch *gate);
+
+/* Stop recording; calls stay and can be collected. `gate` is not touched afterwards. Idempotent. */
+void sp_run_close(sp_run *run);
+
+/* Set the gate to 0 and back; for pause. Only while the run is open. */
+void sp_run_set_paused(sp_run *run, bool paused);
+
+/* Give up the owner's reference. What was not collected is gone; memory that a thread may still write stays until it is safe. */
+void sp_run_drop(sp_run *run);
+
+/*
+ * The id of the region `name` (copied), made if new. Source and tags of a new region are taken over (copied; each may be
+ * NULL); those of a known one stay. Ids are dense from 0. SP_ERR_NO_MEMORY, or SP_ERR_INVALID past 2^31 - 2 regions.
+ */
+sp_status sp_run_region(sp_run *run, const char *name, const char *source_file, int64_t source_line,
+                        const char *source_text, const char *tags, uint32_t *id, sp_error *error);
+
+/* ---- threads ---- */
+
+/* The calling thread's record, made on first use; NULL when out of memory. */
+sp_thread *sp_thread_current(void);
+
+/* The calling thread's log of an open run, made on first use (this registers the thread); NULL when the run is gone. */
+sp_log *sp_run_log(sp_run *run);
+
+/* Name and kind of a row as the front end knows them. `name` is copied; NULL keeps the old one. */
+void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, int64_t ident, bool daemon);
+
+/* The calling thread is about to end: its rows of every run get end and CPU time now. It may still record. */
+void sp_thread_finish(void);
+
+/*
+ * Called on a thread when it gets a row in a run, with no lock held, so that the front end can describe it. May be NULL.
+ * And when a thread ends, to free what it keeps in sp_thread.front_end; no interpreter may be assumed.
+ */
+typedef struct sp_front_end {
+    void (*thread_registered)(sp_run *run, sp_thread_row *row);
+    void (*thread_ended)(void *front_end);
+} sp_front_end;
+void sp_front_end_set(const sp_front_end *front_end);
+
+/* ---- calls without a handle ---- */
+
+/* Remember an open call so that sp_run_close_loose finds it. Without memory it stays open. */
+void sp_run_add_loose(sp_log *log, sp_slot *slot);
+
+/*
+ * Close the newest remembered call of `region` on the calling thread's current lane, else on any lane. False: there is
+ * none (counted in run->unmatched).
+ */
+bool sp_run_close_loose(sp_run *run, uint32_t region);
+
+/* ---- reading ---- */
+
+/* Bring counts and open calls up to date. With run->lock held. */
+void sp_run_scan(sp_run *run);
+
+/* Ids of the regions of the calls that are open now. *ids is malloc'ed; *count entries. */
+sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error *error);
+
+/*
+ * Starts and ends (absolute ns, in order of entry by thread) of the region's closed calls that were not collected yet.
+ * Both arrays are malloc'ed.
+ */
+sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **ends, size_t *count, sp_error *error);
+
+/* Entries of a region so far. */
+uint64_t sp_run_entries(sp_run *run, uint32_t region);
+
+/* CPU and end of every row up to date; with run->lock held. */
+void sp_run_sample_threads(sp_run *run);
+
+/* A tick in ns, on this run's timeline. Takes an anchor when the last one is old. */
+int64_t sp_run_to_ns(sp_run *run, sp_ticks ticks);
+
+/* Slots of a block that are published, given the log's next pointer: the end of the readable part. */
+static inline char *sp_block_readable(const sp_block *block, const char *next)
+{
+    return next >= block->begin && next <= block->end ? (char *)next : block->end;
+}
+
+void sp_block_free(sp_block *block);
+void sp_log_free(sp_log *log); /* off every list; gives up its run reference */
+
+/* ---- tasks ---- see task.h */
+
+#endif

@@ -1,0 +1,124 @@
+#include "core/task.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/hash.h"
+
+static bool string_index_grow(sp_run *run)
+{
+    const size_t size = run->string_index_size ? run->string_index_size * 2 : 64;
+    uint32_t *index = calloc(size, sizeof *index);
+    if (index == NULL) return false;
+    for (size_t id = 0; id < run->string_count; id++) {
+        size_t at = sp_hash(run->strings[id]) & (size - 1);
+        while (index[at]) at = (at + 1) & (size - 1);
+        index[at] = (uint32_t)id + 1;
+    }
+    free(run->string_index);
+    run->string_index = index;
+    run->string_index_size = size;
+    return true;
+}
+
+/* With run->lock held; UINT32_MAX when out of memory. */
+static uint32_t intern(sp_run *run, const char *text)
+{
+    if (run->string_count * 2 >= run->string_index_size && !string_index_grow(run)) return UINT32_MAX;
+    size_t at = sp_hash(text) & (run->string_index_size - 1);
+    for (; run->string_index[at]; at = (at + 1) & (run->string_index_size - 1)) {
+        if (strcmp(run->strings[run->string_index[at] - 1], text) == 0) return run->string_index[at] - 1;
+    }
+    if (run->string_count == run->string_size) {
+        const size_t size = run->string_size ? run->string_size * 2 : 32;
+        char **strings = realloc(run->strings, size * sizeof *strings);
+        if (strings == NULL) return UINT32_MAX;
+        run->strings = strings;
+        run->string_size = size;
+    }
+    char *copy = strdup(text);
+    if (copy == NULL) return UINT32_MAX;
+    run->strings[run->string_count] = copy;
+    run->string_index[at] = (uint32_t)run->string_count + 1;
+    return (uint32_t)run->string_count++;
+}
+
+static sp_task *task_slot(sp_run *run)
+{
+    const size_t page = run->task_count / SP_TASKS_PER_PAGE;
+    if (page == run->task_page_count) {
+        sp_task **pages = realloc(run->task_pages, (page + 1) * sizeof *pages);
+        if (pages == NULL) return NULL;
+        run->task_pages = pages;
+        pages[page] = calloc(SP_TASKS_PER_PAGE, sizeof **pages);
+        if (pages[page] == NULL) return NULL;
+        run->task_page_count = page + 1;
+    }
+    return &run->task_pages[page][run->task_count % SP_TASKS_PER_PAGE];
+}
+
+sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
+{
+    const sp_ticks now = sp_clock_read();
+    pthread_mutex_lock(&run->lock);
+    sp_task *task = run->task_count < INT32_MAX ? task_slot(run) : NULL;
+    if (task) {
+        task->index = (int32_t)run->task_count++;
+        task->thread_index = SP_NO_TASK;
+        task->created = now;
+        task->kind = (uint8_t)kind;
+        task->parent_call = UINT32_MAX;
+        task->coro_name = intern(run, coro_name ? coro_name : "");
+    }
+    pthread_mutex_unlock(&run->lock);
+    return task;
+}
+
+sp_task *sp_run_task(sp_run *run, int32_t index)
+{
+    if (index < 0) return NULL;
+    pthread_mutex_lock(&run->lock);
+    sp_task *task = (size_t)index < run->task_count
+        ? &run->task_pages[index / SP_TASKS_PER_PAGE][index % SP_TASKS_PER_PAGE] : NULL;
+    pthread_mutex_unlock(&run->lock);
+    return task;
+}
+
+/* "Task-" and a number without leading zeros that fits 64 bits, so that printing it gives the same text back. */
+static bool numbered(const char *name, uint64_t *number)
+{
+    if (strncmp(name, "Task-", 5) != 0) return false;
+    const char *digits = name + 5;
+    const size_t size = strspn(digits, "0123456789");
+    if (size == 0 || size > 18 || digits[size] || (digits[0] == '0' && size > 1)) return false;
+    *number = strtoull(digits, NULL, 10);
+    return true;
+}
+
+void sp_run_task_name(sp_run *run, sp_task *task, const char *name)
+{
+    uint64_t number = 0;
+    const bool plain = numbered(name, &number);
+    char *text = plain ? NULL : strdup(name);
+    if (!plain && text == NULL) return;
+    pthread_mutex_lock(&run->lock);
+    if (task->name_kind == SP_NAME_TEXT) free(task->name.text);
+    if (plain) task->name.number = number;
+    else task->name.text = text;
+    task->name_kind = plain ? SP_NAME_NUMBERED : SP_NAME_TEXT;
+    pthread_mutex_unlock(&run->lock);
+}
+
+const char *sp_task_name(const sp_task *task, char buffer[32])
+{
+    if (task->name_kind == SP_NAME_TEXT) return task->name.text;
+    if (task->name_kind == SP_NAME_NONE) return "";
+    snprintf(buffer, 32, "Task-%llu", (unsigned long long)task->name.number);
+    return buffer;
+}
+
+void sp_task_finish(sp_task *task, sp_ticks now)
+{
+    if (task->done == 0) task->done = now;
+}

@@ -1,0 +1,113 @@
+#include "platform/platform.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+int64_t sp_platform_thread_id(void)
+{
+    return (int64_t)syscall(SYS_gettid);
+}
+
+/*
+ * The kernel's encoding of "the CPU clock of thread `id`": clock_gettime(2) reaches it for any thread of the process.
+ * pthread_getcpuclockid makes the same number, but from a pthread_t, which must not be used once the thread may be gone.
+ */
+static clockid_t thread_cpu_clock(int64_t id)
+{
+    return (clockid_t)((~(unsigned)id << 3) | 6u);
+}
+
+int64_t sp_platform_thread_cpu_ns(int64_t thread_id)
+{
+    struct timespec now;
+    if (clock_gettime(thread_cpu_clock(thread_id), &now) != 0) return -1;
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t sp_platform_own_cpu_ns(void)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0) return -1;
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void sp_platform_thread_name(char *name, size_t size)
+{
+    char text[16] = "";
+    prctl(PR_GET_NAME, text, 0, 0, 0);
+    text[sizeof text - 1] = '\0';
+    const size_t used = strnlen(text, sizeof text);
+    const size_t kept = used < size - 1 ? used : size - 1;
+    memcpy(name, text, kept);
+    name[kept] = '\0';
+}
+
+int64_t sp_platform_monotonic_ns(void)
+{
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) return -1;
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static bool kernel_clock_is(const char *source)
+{
+    char text[32] = "";
+    const int file = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    const ssize_t got = read(file, text, sizeof text - 1);
+    close(file);
+    if (got <= 0) return false;
+    text[strcspn(text, "\n")] = '\0';
+    return strcmp(text, source) == 0;
+}
+
+bool sp_platform_counter_usable(void)
+{
+#if defined(__x86_64__)
+    unsigned a, b, c, d;
+    if (!__get_cpuid(0x80000007u, &a, &b, &c, &d) || !(d & (1u << 8))) return false; /* invariant TSC */
+    return kernel_clock_is("tsc");
+#elif defined(__aarch64__)
+    return kernel_clock_is("arch_sys_counter");
+#else
+    return false;
+#endif
+}
+
+void *sp_platform_map(size_t bytes)
+{
+    const bool huge = bytes >= HUGE_PAGE && bytes % HUGE_PAGE == 0;
+    const size_t asked = huge ? bytes + HUGE_PAGE : bytes;
+    char *memory = mmap(NULL, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    if (!huge) return memory;
+    /* A huge page needs an aligned range: keep the aligned part of what was mapped. */
+    const size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+    if (before) munmap(memory, before);
+    if (HUGE_PAGE - before) munmap(memory + before + bytes, HUGE_PAGE - before);
+    madvise(memory + before, bytes, MADV_HUGEPAGE);
+    return memory + before;
+}
+
+void sp_platform_unmap(void *memory, size_t bytes)
+{
+    if (memory) munmap(memory, bytes);
+}
+
+void sp_platform_empty(void *begin, void *end)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)begin + page - 1) / page * page, last = (uintptr_t)end / page * page;
+    if (first < last) madvise((void *)first, last - first, MADV_DONTNEED);
+}

@@ -1,0 +1,34 @@
+/* platform.h - what differs by operating system. One .c file each; the build picks it. */
+#ifndef SP_PLATFORM_H
+#define SP_PLATFORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The id the system gives the calling thread. */
+int64_t sp_platform_thread_id(void);
+
+/* CPU ns burned by a thread of this process, from outside it; -1 when it is gone. */
+int64_t sp_platform_thread_cpu_ns(int64_t thread_id);
+
+/* CPU ns burned by the calling thread. */
+int64_t sp_platform_own_cpu_ns(void);
+
+/* The calling thread's name as the system knows it, NUL-terminated into `name` (at least 16 bytes). */
+void sp_platform_thread_name(char *name, size_t size);
+
+/* ns of CLOCK_MONOTONIC. */
+int64_t sp_platform_monotonic_ns(void);
+
+/* Whether the processor's counter is invariant and the kernel's own clock is built on it. */
+bool sp_platform_counter_usable(void);
+
+/* Zeroed memory straight from the system, on huge pages where `bytes` allows; NULL when there is none. */
+void *sp_platform_map(size_t bytes);
+void sp_platform_unmap(void *memory, size_t bytes);
+
+/* Give the pages inside [begin, end) back; the range stays mapped and reads as zero. */
+void sp_platform_empty(void *begin, void *end);
+
+#endif

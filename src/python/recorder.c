@@ -1,0 +1,428 @@
+#include "python/recorder.h"
+
+#include <string.h>
+#include <structmember.h>
+
+PyTypeObject *sp_recorder_type;
+
+/* ---- names ---- */
+
+/* A str that UTF-8 and a C string can hold, or NULL with TypeError or ValueError. New reference. */
+static PyObject *stored_name(PyObject *name, const char *what)
+{
+    PyObject *text;
+    if (PyUnicode_CheckExact(name)) {
+        text = Py_NewRef(name);
+    } else if (PyUnicode_Check(name)) {
+        text = PyUnicode_FromObject(name);
+    } else if (PyBytes_Check(name)) {
+        text = PyUnicode_FromEncodedObject(name, "utf-8", "strict");
+    } else {
+        PyErr_Format(PyExc_TypeError, "a %s must be a str, not %.100s", what, Py_TYPE(name)->tp_name);
+        return NULL;
+    }
+    if (text == NULL) return NULL;
+    Py_ssize_t size;
+    const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
+    if (bytes == NULL) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "a %s must be encodable as UTF-8: %.200R has a lone surrogate", what, text);
+    } else if (memchr(bytes, 0, (size_t)size)) {
+        PyErr_Format(PyExc_ValueError, "a %s cannot contain a NUL character: %.200R", what, text);
+        bytes = NULL;
+    }
+    if (bytes == NULL) Py_CLEAR(text);
+    return text;
+}
+
+/* A tuple of str from an iterable of str or one str; NULL with an exception. */
+static PyObject *stored_tags(PyObject *tags)
+{
+    if (PyUnicode_Check(tags)) {
+        PyObject *one = stored_name(tags, "tag");
+        PyObject *tuple = one ? PyTuple_Pack(1, one) : NULL;
+        Py_XDECREF(one);
+        return tuple;
+    }
+    PyObject *given = PySequence_Tuple(tags);
+    if (given == NULL) return NULL;
+    const Py_ssize_t size = PyTuple_GET_SIZE(given);
+    PyObject *tuple = PyTuple_New(size);
+    for (Py_ssize_t i = 0; tuple && i < size; i++) {
+        PyObject *tag = stored_name(PyTuple_GET_ITEM(given, i), "tag");
+        if (tag == NULL) Py_CLEAR(tuple);
+        else PyTuple_SET_ITEM(tuple, i, tag);
+    }
+    Py_DECREF(given);
+    return tuple;
+}
+
+/* ---- regions ---- */
+
+static int check_tags(sp_region_object *region, PyObject *tags)
+{
+    PyObject *wanted = stored_tags(tags);
+    if (wanted == NULL) return -1;
+    const int same = PyObject_RichCompareBool(region->tags, wanted, Py_EQ);
+    if (same == 0) {
+        PyErr_Format(PyExc_ValueError, "region %R has the tags %R; it cannot be used with %R as well", region->name,
+                     region->tags, wanted);
+    }
+    Py_DECREF(wanted);
+    return same == 1 ? 0 : -1;
+}
+
+static PyObject *region_new(sp_recorder_object *recorder, PyObject *name, PyObject *tags, PyObject *file, int line,
+                            PyObject *text)
+{
+    sp_region_object *region = PyObject_GC_New(sp_region_object, sp_region_type);
+    if (region == NULL) return NULL;
+    region->gate = &recorder->gate;
+    atomic_init(&region->binding, 0);
+    region->recorder = (sp_recorder_object *)Py_NewRef((PyObject *)recorder);
+    region->name = Py_NewRef(name);
+    region->tags = tags && tags != Py_None ? stored_tags(tags) : PyTuple_New(0);
+    region->source_file = Py_NewRef(file ? file : Py_None);
+    region->source_text = Py_NewRef(text ? text : Py_None);
+    region->source_line = line;
+    region->weakrefs = NULL;
+    PyObject_GC_Track(region);
+    if (region->tags == NULL) Py_CLEAR(region);
+    return (PyObject *)region;
+}
+
+PyObject *sp_recorder_region(PyObject *self, PyObject *name, PyObject *tags, PyObject *file, int line, PyObject *text)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    PyObject *key = stored_name(name, "region name");
+    if (key == NULL) return NULL;
+    PyObject *region = Py_XNewRef(PyDict_GetItemWithError(recorder->regions, key));
+    if (region && tags && tags != Py_None && check_tags((sp_region_object *)region, tags) < 0) Py_CLEAR(region);
+    if (region == NULL && !PyErr_Occurred()) {
+        PyObject *made = region_new(recorder, key, tags, file, line, text);
+        /* Another thread may have been first: its object is the one. */
+        if (made) region = Py_XNewRef(PyDict_SetDefault(recorder->regions, key, made));
+        Py_XDECREF(made);
+    }
+    Py_DECREF(key);
+    return region;
+}
+
+/* The text of the `with` block at the caller's line, or NULL without an exception. */
+static PyObject *block_text(PyObject *file, int line)
+{
+    PyObject *module = PyImport_ImportModule("scope_profiler._source");
+    PyObject *text = module ? PyObject_CallMethod(module, "block_text", "Oi", file, line) : NULL;
+    Py_XDECREF(module);
+    if (text == NULL) PyErr_Clear();
+    return text;
+}
+
+static PyObject *region_at_caller(sp_recorder_object *recorder, PyObject *name, PyObject *tags)
+{
+    PyObject *file = NULL, *text = NULL;
+    int line = -1;
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (frame) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        file = Py_NewRef(code->co_filename);
+        line = PyFrame_GetLineNumber(frame);
+        Py_DECREF(code);
+        if (recorder->capture_source) text = block_text(file, line);
+    }
+    PyObject *region = sp_recorder_region((PyObject *)recorder, name, tags, file, line, text);
+    Py_XDECREF(file);
+    Py_XDECREF(text);
+    return region;
+}
+
+static int read_region_arguments(PyObject *const *arguments, Py_ssize_t count, PyObject *names, PyObject **out)
+{
+    static const char *const known[] = {"name", "functions", "tags"};
+    if (count > 3) {
+        PyErr_Format(PyExc_TypeError, "region() takes at most 3 arguments (%zd given)", count);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) out[i] = arguments[i];
+    const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+    for (Py_ssize_t i = 0; i < named; i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        int at = 0;
+        while (at < 3 && PyUnicode_CompareWithASCIIString(name, known[at]) != 0) at++;
+        if (at == 3 || out[at]) {
+            PyErr_Format(PyExc_TypeError, at == 3 ? "region() got an unexpected keyword argument '%U'"
+                                                  : "region() got multiple values for argument '%U'", name);
+            return -1;
+        }
+        out[at] = arguments[count + i];
+    }
+    if (out[0] == NULL) {
+        PyErr_SetString(PyExc_TypeError, "region() needs a name");
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *recorder_region(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    if (SP_LIKELY(count == 1 && names == NULL && PyUnicode_CheckExact(arguments[0]))) {
+        PyObject *region = PyDict_GetItemWithError(recorder->regions, arguments[0]);
+        if (SP_LIKELY(region != NULL)) return Py_NewRef(region);
+        if (PyErr_Occurred()) return NULL;
+    }
+    PyObject *given[3] = {NULL, NULL, NULL};
+    if (read_region_arguments(arguments, count, names, given) < 0) return NULL;
+    PyObject *key = stored_name(given[0], "region name");
+    if (key == NULL) return NULL;
+    PyObject *region = Py_XNewRef(PyDict_GetItemWithError(recorder->regions, key));
+    if (region == NULL) {
+        if (!PyErr_Occurred()) region = region_at_caller(recorder, key, given[2]);
+    } else if (given[2] && given[2] != Py_None && check_tags((sp_region_object *)region, given[2]) < 0) {
+        Py_CLEAR(region);
+    }
+    Py_DECREF(key);
+    return region;
+}
+
+/* ---- runs ---- */
+
+static void stop(sp_recorder_object *recorder)
+{
+    recorder->open = recorder->paused = false;
+    if (recorder->run) sp_run_close(recorder->run->run);
+    PyObject *hook = recorder->hook;
+    recorder->hook = NULL;
+    if (hook) {
+        sp_thread_hook_remove(hook);
+        Py_DECREF(hook);
+    }
+}
+
+static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *names)
+{
+    static char *known[] = {"track_threads", "track_async", "enabled", "buffer_limit", "capture_source", "source_path", NULL};
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    int threads = 0, tasks = 0, capture = 0;
+    PyObject *enabled = Py_None, *source_path = Py_None;
+    Py_ssize_t buffer_limit = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpO:open", known, &threads, &tasks, &enabled, &buffer_limit,
+                                     &capture, &source_path)) {
+        return NULL;
+    }
+    stop(recorder);
+    const sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks,
+                                    .first_block = buffer_limit > 0 && buffer_limit < 128 ? (size_t)buffer_limit : 0};
+    PyObject *regions = PyDict_New();
+    if (regions == NULL) return NULL;
+    sp_run *run;
+    sp_error error;
+    /* The gate opens when everything else is in place. */
+    sp_switch closed = {0};
+    const sp_status status = sp_run_open(&options, &closed, &run, &error);
+    if (status != SP_OK) {
+        Py_DECREF(regions);
+        return sp_python_raise(status, &error, NULL);
+    }
+    sp_run_object *object = sp_run_object_new(run);
+    if (object == NULL) {
+        Py_DECREF(regions);
+        return NULL;
+    }
+    Py_SETREF(recorder->regions, regions);
+    Py_XSETREF(recorder->enabled, enabled == Py_None ? NULL : Py_NewRef(enabled));
+    Py_XSETREF(recorder->source_path, source_path == Py_None ? NULL : Py_NewRef(source_path));
+    recorder->capture_source = capture;
+    Py_XSETREF(recorder->run, (sp_run_object *)Py_NewRef((PyObject *)object));
+    sp_run_attach(run, &recorder->gate);
+    recorder->open = true;
+    if (options.tracks_threads) {
+        sp_run_log(run);
+        recorder->hook = sp_thread_hook_install(object);
+        if (recorder->hook == NULL) {
+            stop(recorder);
+            Py_CLEAR(object);
+        }
+    }
+    return (PyObject *)object;
+}
+
+static PyObject *recorder_close(PyObject *self, PyObject *none)
+{
+    stop((sp_recorder_object *)self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_forget(PyObject *self, PyObject *none)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    stop(recorder);
+    PyObject *regions = PyDict_New();
+    if (regions == NULL) return NULL;
+    Py_SETREF(recorder->regions, regions);
+    Py_CLEAR(recorder->run);
+    Py_CLEAR(recorder->enabled);
+    Py_CLEAR(recorder->source_path);
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_paused(sp_recorder_object *recorder, bool paused)
+{
+    if (recorder->open) {
+        recorder->paused = paused;
+        sp_run_set_paused(recorder->run->run, paused);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_pause(PyObject *self, PyObject *none)
+{
+    return set_paused((sp_recorder_object *)self, true);
+}
+
+static PyObject *recorder_resume(PyObject *self, PyObject *none)
+{
+    return set_paused((sp_recorder_object *)self, false);
+}
+
+static PyObject *recorder_refilter(PyObject *self, PyObject *enabled)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    Py_XSETREF(recorder->enabled, enabled == Py_None ? NULL : Py_NewRef(enabled));
+    PyObject *regions = PyDict_Values(recorder->regions);
+    if (regions == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(regions); i++) {
+        atomic_store_explicit(&((sp_region_object *)PyList_GET_ITEM(regions, i))->binding, 0, memory_order_release);
+    }
+    Py_DECREF(regions);
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_regions(PyObject *self, PyObject *none)
+{
+    return PyDict_Values(((sp_recorder_object *)self)->regions);
+}
+
+static PyObject *recorder_run(PyObject *self, void *closure)
+{
+    PyObject *run = (PyObject *)((sp_recorder_object *)self)->run;
+    return Py_NewRef(run ? run : Py_None);
+}
+
+static PyObject *recorder_recording(PyObject *self, void *closure)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    return PyBool_FromLong(recorder->open && !recorder->paused);
+}
+
+static PyObject *recorder_paused(PyObject *self, void *closure)
+{
+    return PyBool_FromLong(((sp_recorder_object *)self)->paused);
+}
+
+/* ---- the type ---- */
+
+static PyObject *recorder_new(PyTypeObject *type, PyObject *arguments, PyObject *names)
+{
+    if (PyTuple_GET_SIZE(arguments) || (names && PyDict_GET_SIZE(names))) {
+        PyErr_SetString(PyExc_TypeError, "Recorder() takes no arguments");
+        return NULL;
+    }
+    sp_recorder_object *recorder = (sp_recorder_object *)type->tp_alloc(type, 0);
+    if (recorder == NULL) return NULL;
+    recorder->regions = PyDict_New();
+    if (recorder->regions == NULL) Py_CLEAR(recorder);
+    return (PyObject *)recorder;
+}
+
+static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(recorder->regions);
+    Py_VISIT(recorder->run);
+    Py_VISIT(recorder->enabled);
+    Py_VISIT(recorder->source_path);
+    Py_VISIT(recorder->hook);
+    return 0;
+}
+
+static int recorder_clear(PyObject *self)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    stop(recorder);
+    Py_CLEAR(recorder->regions);
+    Py_CLEAR(recorder->run);
+    Py_CLEAR(recorder->enabled);
+    Py_CLEAR(recorder->source_path);
+    return 0;
+}
+
+static void recorder_dealloc(PyObject *self)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (recorder->weakrefs) PyObject_ClearWeakRefs(self);
+    recorder_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyGetSetDef recorder_getset[] = {
+    {"run", recorder_run, NULL, "The current Run, or None.", NULL},
+    {"recording", recorder_recording, NULL, "Open and not paused.", NULL},
+    {"paused", recorder_paused, NULL, "Between pause() and resume().", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef recorder_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(sp_recorder_object, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef recorder_methods[] = {
+    {"region", (PyCFunction)(void (*)(void))recorder_region, METH_FASTCALL | METH_KEYWORDS,
+     "region(name, functions=None, tags=None)\n--\n\n"
+     "The region called `name`, a context manager; made on first use, with the caller's file and line.\n\n"
+     "tags: iterable of str, or None not to check. TypeError for a name that is no str, ValueError for one that cannot be\n"
+     "stored (NUL, lone surrogate) and for tags that differ from those the region has."},
+    {"open", (PyCFunction)(void (*)(void))recorder_open, METH_VARARGS | METH_KEYWORDS,
+     "open(*, track_threads=False, track_async=False, enabled=None, buffer_limit=1024, capture_source=False, "
+     "source_path=None)\n--\n\n"
+     "Start a run and return it. Every region of this recorder records into it, objects made earlier included."},
+    {"close", recorder_close, METH_NOARGS, "Stop recording; the run can still be collected."},
+    {"forget", recorder_forget, METH_NOARGS, "close(), and let the run and the regions go."},
+    {"pause", recorder_pause, METH_NOARGS, "Record nothing until resume()."},
+    {"resume", recorder_resume, METH_NOARGS, "Record again."},
+    {"refilter", recorder_refilter, METH_O,
+     "Decide again by the callable (name, tags) -> bool, or None for all, which regions record."},
+    {"regions", recorder_regions, METH_NOARGS, "The regions of the current run, in order of creation."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot recorder_slots[] = {
+    {Py_tp_new, recorder_new},
+    {Py_tp_dealloc, recorder_dealloc},
+    {Py_tp_traverse, recorder_traverse},
+    {Py_tp_clear, recorder_clear},
+    {Py_tp_getset, recorder_getset},
+    {Py_tp_members, recorder_members},
+    {Py_tp_methods, recorder_methods},
+    {Py_tp_doc, "What one manager records with: its switch, its regions and its current run."},
+    {0, NULL},
+};
+
+static PyType_Spec recorder_spec = {
+    .name = "scope_profiler._core.Recorder",
+    .basicsize = sizeof(sp_recorder_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = recorder_slots,
+};
+
+int sp_python_add_recorder(PyObject *module)
+{
+    sp_recorder_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &recorder_spec, NULL);
+    if (sp_recorder_type == NULL) return -1;
+    return PyModule_AddObjectRef(module, "Recorder", (PyObject *)sp_recorder_type);
+}

@@ -1,0 +1,42 @@
+/* recorder.h - what one manager records with: its switch, its regions and its current run. */
+#ifndef SP_PYTHON_RECORDER_H
+#define SP_PYTHON_RECORDER_H
+
+#include "analysis/profile.h"
+#include "python/region.h"
+
+typedef struct sp_run_object {
+    PyObject_HEAD
+    sp_run *run;
+    sp_profile *pending;     /* collected and not confirmed */
+    int64_t *pending_lanes;  /* lane keys of pending's calls, when keep_lanes was set */
+    int64_t next_call_id;    /* after what is confirmed */
+    bool keep_lanes;
+} sp_run_object;
+
+struct sp_recorder_object {
+    PyObject_HEAD
+    sp_switch gate;
+    PyObject *regions;     /* dict: name -> Region, of the current run, in order of creation */
+    sp_run_object *run;    /* or NULL */
+    PyObject *enabled;     /* callable(name, tags) -> bool, or NULL */
+    PyObject *source_path; /* callable(file name) -> str, or NULL */
+    PyObject *hook;        /* the thread hook that is installed, or NULL */
+    bool capture_source;
+    bool paused;
+    bool open; /* records, or is paused */
+    PyObject *weakrefs;
+};
+
+sp_run_object *sp_run_object_new(sp_run *run); /* takes the run over */
+
+/* Hook the start of threads for `run`: the hook object (new reference), or NULL with an exception. */
+PyObject *sp_thread_hook_install(sp_run_object *run);
+void sp_thread_hook_remove(PyObject *hook);
+
+/* Names of threads that live, as they are now. With the interpreter held. */
+void sp_thread_names_refresh(sp_run *run);
+
+int sp_python_add_thread_hook(PyObject *module);
+
+#endif

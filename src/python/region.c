@@ -1,0 +1,513 @@
+#include "python/region.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <structmember.h>
+
+#include "python/recorder.h"
+
+PyTypeObject *sp_region_type;
+
+/* ---- handles: one for each `with` statement ---- */
+
+enum {
+    EXIT_TAKEN = 1, /* both look-ups are done: this handle is called for the exit too */
+    ENTERED = 2,    /* and not exited; recorded or not */
+    EXIT_ONLY = 4,  /* made for an __exit__ that no __enter__ went with */
+};
+
+typedef struct sp_handle {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    sp_region_object *region;
+    sp_open open;
+    unsigned flags;
+} sp_handle;
+
+static PyTypeObject *handle_type;
+
+/* Released handles wait for the next statement. Without the GIL the allocator's own per-thread lists do that. */
+#ifndef Py_GIL_DISABLED
+#define FREE_HANDLES 64
+static sp_handle *free_handles[FREE_HANDLES];
+static int free_handle_count;
+#endif
+
+static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t flagged, PyObject *names);
+
+static sp_handle *handle_new(sp_region_object *region, unsigned flags)
+{
+    sp_handle *handle;
+#ifndef Py_GIL_DISABLED
+    if (SP_LIKELY(free_handle_count > 0)) {
+        handle = free_handles[--free_handle_count];
+        PyObject_Init((PyObject *)handle, handle_type);
+    } else
+#endif
+    {
+        handle = PyObject_New(sp_handle, handle_type);
+        if (handle == NULL) return NULL;
+        handle->vectorcall = handle_call;
+    }
+    Py_INCREF(region);
+    handle->region = region;
+    handle->open.slot = NULL;
+    handle->flags = flags;
+    return handle;
+}
+
+/*
+ * The thread's pending handle: made by the first look-up of a statement, taken by the second, which takes the reference
+ * over. A look-up outside a statement may leave one behind; the next statement replaces it.
+ */
+static inline sp_handle *pending_take(void)
+{
+    sp_thread *thread = sp_this_thread;
+    if (SP_UNLIKELY(thread == NULL)) return NULL;
+    sp_handle *handle = thread->front_end;
+    thread->front_end = NULL;
+    return handle;
+}
+
+static inline void pending_set(sp_handle *handle)
+{
+    sp_thread *thread = SP_LIKELY(sp_this_thread != NULL) ? sp_this_thread : sp_thread_current();
+    if (SP_UNLIKELY(thread == NULL)) return;
+    PyObject *left = thread->front_end;
+    thread->front_end = Py_NewRef((PyObject *)handle);
+    Py_XDECREF(left);
+}
+
+void sp_region_forget_pending(void)
+{
+    Py_XDECREF((PyObject *)pending_take());
+}
+
+static void pending_drop(const sp_handle *handle)
+{
+    if (sp_this_thread && sp_this_thread->front_end == handle) sp_region_forget_pending();
+}
+
+static void handle_dealloc(PyObject *self)
+{
+    sp_handle *handle = (sp_handle *)self;
+    if (SP_UNLIKELY(handle->open.slot != NULL)) {
+        /* Nobody is left who could exit this call. */
+        atomic_store_explicit(&handle->open.slot->end, SP_SLOT_ABANDONED, memory_order_release);
+    }
+    Py_DECREF(handle->region);
+    PyTypeObject *type = Py_TYPE(self);
+#ifndef Py_GIL_DISABLED
+    if (SP_LIKELY(free_handle_count < FREE_HANDLES)) {
+        free_handles[free_handle_count++] = handle;
+        Py_DECREF(type);
+        return;
+    }
+#endif
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* Enter without a handle that could exit. */
+static void enter_loose(sp_region_object *region)
+{
+    sp_open open;
+    sp_region_enter(region, &open);
+    if (open.slot) sp_run_add_loose(open.log, open.slot);
+}
+
+/* Exit without a handle: the newest such call of the region, on this lane if there is one. */
+static void exit_loose(sp_region_object *region)
+{
+    sp_run_object *run = region->recorder->run;
+    if (run == NULL) return;
+    const uint64_t binding = atomic_load_explicit(&region->binding, memory_order_acquire);
+    uint32_t id = (uint32_t)binding;
+    if (binding >> 32 != run->run->token) {
+        /* Another object of the same name may have entered. */
+        const uint64_t token = atomic_load_explicit(&region->gate->token, memory_order_acquire);
+        if (token != run->run->token) return;
+        id = sp_region_bind(region, token);
+    }
+    if (id != SP_REGION_OFF) sp_run_close_loose(run->run, id);
+}
+
+static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t flagged, PyObject *names)
+{
+    sp_handle *handle = (sp_handle *)self;
+    if (PyVectorcall_NARGS(flagged) == 0 && !(handle->flags & EXIT_ONLY)) {
+        if (SP_LIKELY((handle->flags & (EXIT_TAKEN | ENTERED)) == EXIT_TAKEN)) {
+            handle->flags |= ENTERED;
+            sp_region_enter(handle->region, &handle->open);
+        } else {
+            /* An explicit __enter__(): whichever __exit__ comes will look for the call. */
+            enter_loose(handle->region);
+            pending_drop(handle);
+        }
+        return Py_NewRef((PyObject *)handle->region);
+    }
+    if (SP_LIKELY(handle->flags & ENTERED)) {
+        sp_region_exit(&handle->open);
+        handle->flags &= ~(unsigned)ENTERED;
+    } else {
+        exit_loose(handle->region);
+        pending_drop(handle);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMemberDef handle_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(sp_handle, vectorcall), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot handle_slots[] = {
+    {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_members, handle_members},
+    {Py_tp_doc, "Enters and exits one call of a region."},
+    {0, NULL},
+};
+
+static PyType_Spec handle_spec = {
+    .name = "scope_profiler._core._Handle",
+    .basicsize = sizeof(sp_handle),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+        Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = handle_slots,
+};
+
+/* ---- the descriptors __enter__ and __exit__ ---- */
+
+typedef struct sp_method {
+    PyObject_HEAD
+    bool exits;
+} sp_method;
+
+/*
+ * The interpreter looks __enter__ up first up to 3.13, __exit__ first from 3.14 on. The first look-up of a statement makes
+ * the handle, the second takes it; nothing can run in between on this thread, since neither look-up allocates an object
+ * that the cyclic collector tracks.
+ */
+#if PY_VERSION_HEX >= 0x030e0000
+#define EXIT_COMES_FIRST 1
+#else
+#define EXIT_COMES_FIRST 0
+#endif
+
+static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type)
+{
+    const bool exits = ((sp_method *)self)->exits;
+    if (object == NULL) return Py_NewRef(self);
+    sp_region_object *region = (sp_region_object *)object;
+    if (exits == EXIT_COMES_FIRST) {
+        sp_handle *handle = handle_new(region, exits ? EXIT_TAKEN : 0);
+        if (handle) pending_set(handle);
+        return (PyObject *)handle;
+    }
+    sp_handle *pending = pending_take();
+    if (SP_LIKELY(pending != NULL && pending->region == region)) {
+        pending->flags |= EXIT_TAKEN;
+        return (PyObject *)pending;
+    }
+    Py_XDECREF((PyObject *)pending);
+    return (PyObject *)handle_new(region, exits ? EXIT_ONLY : 0);
+}
+
+/* type(region).__enter__(region), type(region).__exit__(region, *exc): as contextlib.ExitStack calls them. */
+static PyObject *method_call(PyObject *self, PyObject *arguments, PyObject *names)
+{
+    const bool exits = ((sp_method *)self)->exits;
+    PyObject *region = PyTuple_GET_SIZE(arguments) ? PyTuple_GET_ITEM(arguments, 0) : NULL;
+    if (region == NULL || !PyObject_TypeCheck(region, sp_region_type)) {
+        PyErr_Format(PyExc_TypeError, "%s of a region needs the region as its first argument",
+                     exits ? "__exit__" : "__enter__");
+        return NULL;
+    }
+    if (exits) {
+        exit_loose((sp_region_object *)region);
+        Py_RETURN_NONE;
+    }
+    enter_loose((sp_region_object *)region);
+    return Py_NewRef(region);
+}
+
+static PyObject *method_repr(PyObject *self)
+{
+    return PyUnicode_FromFormat("<method '%s' of 'Region' objects>", ((sp_method *)self)->exits ? "__exit__" : "__enter__");
+}
+
+static void method_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot method_slots[] = {
+    {Py_tp_dealloc, method_dealloc},
+    {Py_tp_descr_get, method_get},
+    {Py_tp_call, method_call},
+    {Py_tp_repr, method_repr},
+    {0, NULL},
+};
+
+static PyType_Spec method_spec = {
+    .name = "scope_profiler._core._RegionMethod",
+    .basicsize = sizeof(sp_method),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = method_slots,
+};
+
+static int add_method(PyTypeObject *type, const char *name, bool exits)
+{
+    sp_method *method = PyObject_New(sp_method, type);
+    if (method == NULL) return -1;
+    method->exits = exits;
+    const int failed = PyObject_SetAttrString((PyObject *)sp_region_type, name, (PyObject *)method);
+    Py_DECREF(method);
+    return failed;
+}
+
+/* ---- Region ---- */
+
+static PyObject *tags_json(PyObject *tags)
+{
+    /* Strings of a JSON list: quotes, backslashes and control characters escaped, the rest as it is. */
+    PyObject *json = PyImport_ImportModule("json");
+    if (json == NULL) return NULL;
+    PyObject *text = PyObject_CallMethod(json, "dumps", "O", tags);
+    Py_DECREF(json);
+    return text;
+}
+
+/* The file name as the run wants it stored; a new reference, NULL without an exception on any failure. */
+static PyObject *stored_path(sp_region_object *region)
+{
+    if (region->source_file == Py_None) return NULL;
+    PyObject *convert = region->recorder->source_path;
+    if (convert == NULL) return Py_NewRef(region->source_file);
+    PyObject *path = PyObject_CallOneArg(convert, region->source_file);
+    if (path && PyUnicode_Check(path)) return path;
+    PyErr_Clear();
+    Py_XDECREF(path);
+    return Py_NewRef(region->source_file);
+}
+
+static const char *utf8_or_null(PyObject *text)
+{
+    if (text == NULL || text == Py_None) return NULL;
+    const char *bytes = PyUnicode_AsUTF8(text);
+    if (bytes == NULL) PyErr_Clear();
+    return bytes;
+}
+
+static bool is_enabled(sp_region_object *region)
+{
+    PyObject *enabled = region->recorder->enabled;
+    if (enabled == NULL) return true;
+    PyObject *answer = PyObject_CallFunctionObjArgs(enabled, region->name, region->tags, NULL);
+    const int truth = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    if (truth < 0) PyErr_WriteUnraisable((PyObject *)region);
+    return truth > 0;
+}
+
+static uint32_t add_to_run(sp_region_object *region, sp_run *run)
+{
+    PyObject *path = stored_path(region);
+    PyObject *tags = PyTuple_GET_SIZE(region->tags) ? tags_json(region->tags) : NULL;
+    uint32_t id = SP_REGION_OFF;
+    const char *name = utf8_or_null(region->name);
+    if (name && sp_run_region(run, name, utf8_or_null(path), region->source_line, utf8_or_null(region->source_text),
+                              utf8_or_null(tags), &id, NULL) != SP_OK) {
+        id = SP_REGION_OFF;
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(tags);
+    PyErr_Clear();
+    return id;
+}
+
+uint32_t sp_region_bind(sp_region_object *region, uint64_t token)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    sp_recorder_object *recorder = region->recorder;
+    sp_run_object *run = (sp_run_object *)Py_XNewRef((PyObject *)recorder->run);
+    uint32_t id = SP_REGION_OFF;
+    if (run && run->run->token == token) {
+        /* An object from before setup() is one of the new run's regions from now on. */
+        Py_XDECREF(Py_XNewRef(PyDict_SetDefault(recorder->regions, region->name, (PyObject *)region)));
+        if (is_enabled(region)) id = add_to_run(region, run->run);
+        atomic_store_explicit(&region->binding, token << 32 | id, memory_order_release);
+    }
+    Py_XDECREF(run);
+    PyErr_Restore(type, value, traceback);
+    return id;
+}
+
+static int region_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    sp_region_object *region = (sp_region_object *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)region->recorder);
+    return 0;
+}
+
+static int region_clear(PyObject *self)
+{
+    /* The recorder stays: handles read the switch in it. Its own clear breaks the cycle. */
+    return 0;
+}
+
+static void region_dealloc(PyObject *self)
+{
+    sp_region_object *region = (sp_region_object *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (region->weakrefs) PyObject_ClearWeakRefs(self);
+    Py_XDECREF((PyObject *)region->recorder);
+    Py_XDECREF(region->name);
+    Py_XDECREF(region->tags);
+    Py_XDECREF(region->source_file);
+    Py_XDECREF(region->source_text);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+/* The region's id in the recorder's run, whether it records now or not; SP_REGION_OFF when it has none. */
+static uint32_t id_in_run(sp_region_object *region)
+{
+    sp_run_object *run = region->recorder->run;
+    if (run == NULL) return SP_REGION_OFF;
+    const uint64_t binding = atomic_load_explicit(&region->binding, memory_order_acquire);
+    return binding >> 32 == run->run->token ? (uint32_t)binding : SP_REGION_OFF;
+}
+
+static PyObject *region_num_calls(PyObject *self, void *closure)
+{
+    const uint32_t id = id_in_run((sp_region_object *)self);
+    if (id == SP_REGION_OFF) return PyLong_FromLong(0);
+    return PyLong_FromUnsignedLongLong(sp_run_entries(((sp_region_object *)self)->recorder->run->run, id));
+}
+
+static PyObject *region_lineno(PyObject *self, void *closure)
+{
+    const int line = ((sp_region_object *)self)->source_line;
+    if (line < 0) Py_RETURN_NONE;
+    return PyLong_FromLong(line);
+}
+
+typedef enum wanted_times { DURATIONS, STARTS, ENDS } wanted_times;
+
+/* int64 array of the closed calls that are not in a file yet. */
+static PyObject *region_times(sp_region_object *region, wanted_times wanted)
+{
+    int64_t *values = NULL;
+    size_t count = 0;
+    const uint32_t id = id_in_run(region);
+    sp_error error;
+    if (id != SP_REGION_OFF) {
+        int64_t *starts = NULL, *ends = NULL;
+        const sp_status status = sp_run_peek(region->recorder->run->run, id, &starts, &ends, &count, &error);
+        if (status != SP_OK) return sp_python_raise(status, &error, NULL);
+        const int64_t origin = region->recorder->run->run->start_ns;
+        for (size_t i = 0; i < count; i++) {
+            const int64_t start = starts[i] - origin, end = ends[i] - origin;
+            starts[i] = wanted == DURATIONS ? end - start : wanted == STARTS ? start : end;
+        }
+        free(ends);
+        values = starts;
+    }
+    PyObject *numpy = PyImport_ImportModule("numpy");
+    PyObject *bytes = PyBytes_FromStringAndSize((const char *)values, (Py_ssize_t)(count * sizeof *values));
+    free(values);
+    PyObject *view = numpy && bytes ? PyObject_CallMethod(numpy, "frombuffer", "Os", bytes, "int64") : NULL;
+    PyObject *array = view ? PyObject_CallMethod(view, "copy", NULL) : NULL;
+    Py_XDECREF(view);
+    Py_XDECREF(bytes);
+    Py_XDECREF(numpy);
+    return array;
+}
+
+static PyObject *region_durations(PyObject *self, PyObject *none)
+{
+    return region_times((sp_region_object *)self, DURATIONS);
+}
+
+static PyObject *region_starts(PyObject *self, PyObject *none)
+{
+    return region_times((sp_region_object *)self, STARTS);
+}
+
+static PyObject *region_ends(PyObject *self, PyObject *none)
+{
+    return region_times((sp_region_object *)self, ENDS);
+}
+
+static PyObject *region_repr(PyObject *self)
+{
+    return PyUnicode_FromFormat("<Region %R>", ((sp_region_object *)self)->name);
+}
+
+static PyMemberDef region_members[] = {
+    {"region_name", T_OBJECT_EX, offsetof(sp_region_object, name), READONLY, "The region's name."},
+    {"tags", T_OBJECT_EX, offsetof(sp_region_object, tags), READONLY, "The region's tags, a tuple of str."},
+    {"source_file", T_OBJECT_EX, offsetof(sp_region_object, source_file), READONLY,
+     "File of the first use, or None."},
+    {"source_text", T_OBJECT_EX, offsetof(sp_region_object, source_text), READONLY,
+     "Source of the first use when it was captured, or None."},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(sp_region_object, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef region_getset[] = {
+    {"num_calls", region_num_calls, NULL, "Entries in the current run, open ones included.", NULL},
+    {"source_lineno", region_lineno, NULL, "Line of the first use, or None.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef region_methods[] = {
+    {"get_durations_numpy", region_durations, METH_NOARGS,
+     "Durations of the closed calls that no file holds yet: int64 array, ns, in order of entry by thread."},
+    {"get_start_times_numpy", region_starts, METH_NOARGS,
+     "Starts of those calls: int64 array, ns since the start of the run."},
+    {"get_end_times_numpy", region_ends, METH_NOARGS,
+     "Ends of those calls: int64 array, ns since the start of the run."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot region_slots[] = {
+    {Py_tp_dealloc, region_dealloc},
+    {Py_tp_traverse, region_traverse},
+    {Py_tp_clear, region_clear},
+    {Py_tp_repr, region_repr},
+    {Py_tp_members, region_members},
+    {Py_tp_getset, region_getset},
+    {Py_tp_methods, region_methods},
+    {Py_tp_doc, "A region: a context manager whose every entry records one call.\n\n"
+                "Made by ProfileManager.region(); re-entrant, recursive, usable from any thread, task or greenlet."},
+    {0, NULL},
+};
+
+static PyType_Spec region_spec = {
+    .name = "scope_profiler._core.Region",
+    .basicsize = sizeof(sp_region_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = region_slots,
+};
+
+int sp_python_add_region(PyObject *module)
+{
+    handle_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &handle_spec, NULL);
+    PyTypeObject *method_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &method_spec, NULL);
+    sp_region_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &region_spec, NULL);
+    int failed = -1;
+    if (handle_type && method_type && sp_region_type && add_method(method_type, "__enter__", false) == 0 &&
+        add_method(method_type, "__exit__", true) == 0) {
+        failed = PyModule_AddObjectRef(module, "Region", (PyObject *)sp_region_type);
+    }
+    Py_XDECREF(method_type);
+    return failed;
+}

@@ -43,10 +43,12 @@ class Run:
     track_async: bool
     unmatched: int  # exits that no open call belonged to
     lost: int  # calls that found no memory
+    inherited: bool  # this process is a forked child of the one that opened the run
+    keep_lanes: bool  # settable: collect() keeps the lane of every call for collect_lanes()
     def collect(self) -> Profile:
         """Every closed call that is not confirmed yet, with the call tree resolved; callable while others record."""
-    def collect_lanes(self) -> Buffer:
-        """int64 lane key of each call of the profile that collect() returned last (see lane())."""
+    def collect_lanes(self) -> bytes | None:
+        """int64 lane key (see lane()) of each call of the profile that collect() returned last; None without keep_lanes."""
     def confirm(self) -> None:
         """What collect() returned last is safe (written): never report it again. Call ids go on after it."""
     def open_calls(self) -> list[str]:
@@ -73,7 +75,8 @@ class Recorder:
         track_async: bool = False,
         enabled: Callable[[str, tuple[str, ...]], bool] | None = None,
         buffer_limit: int = 1024,
-        capture_source: bool = False,
+        capture_source: bool = False,  # text of the with block, by scope_profiler._source.block_text(file, line)
+        source_path: Callable[[str], str] | None = None,  # the file name as it is to be stored
     ) -> Run:
         """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run."""
     def close(self) -> None:

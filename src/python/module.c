@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "core/clock.h"
+#include "python/recorder.h"
 #include "python/profile_object.h"
 
 static sp_state the_state;
@@ -60,6 +60,10 @@ PyObject *sp_python_raise(sp_status status, const sp_error *error, const char *p
 static int (*const parts[])(PyObject *) = {
     sp_python_add_errors,
     sp_python_add_profile,
+    sp_python_add_region,
+    sp_python_add_recorder,
+    sp_python_add_run,
+    sp_python_add_thread_hook,
 };
 
 static int module_exec(PyObject *module)

@@ -1,7 +1,8 @@
 #include "python/recorder.h"
 
-#include <string.h>
 #include <structmember.h>
+
+#include <string.h>
 
 PyTypeObject *sp_recorder_type;
 

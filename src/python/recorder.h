@@ -5,13 +5,19 @@
 #include "analysis/profile.h"
 #include "python/region.h"
 
+typedef struct sp_part {
+    sp_profile *profile;
+    int64_t *lanes; /* lane keys of its calls, when keep_lanes was set */
+} sp_part;
+
 typedef struct sp_run_object {
     PyObject_HEAD
     sp_run *run;
-    sp_profile *pending;     /* collected and not confirmed */
-    int64_t *pending_lanes;  /* lane keys of pending's calls, when keep_lanes was set */
-    int64_t next_call_id;    /* after what is confirmed */
-    bool keep_lanes;
+    pthread_mutex_t lock;  /* the four below; taken without the interpreter only */
+    sp_part parts[2];      /* collected and not confirmed: one, or two that could not be joined yet */
+    int part_count;
+    int64_t next_call_id;  /* after what is confirmed */
+    char keep_lanes;
 } sp_run_object;
 
 struct sp_recorder_object {

@@ -2,9 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <structmember.h>
 
 #include "python/recorder.h"
+
+#include <structmember.h>
 
 PyTypeObject *sp_region_type;
 

@@ -1,0 +1,75 @@
+/*
+ * call_order.h - the order of calls that the call tree is built in: start ascending, end descending, then input order.
+ *
+ * A parent comes before its children in it, and of identical intervals the one given first encloses the others.
+ *
+ * The sort is linear. An entry packs the call's start, relative to the earliest, above the call's index:
+ *
+ *     63                      bits         0
+ *     [ start - minimum        | index       ]      one 8-byte word a call, two buffers of them
+ *
+ * so that one radix sort over the upper part moves everything it needs and is stable by itself. Where both do not fit
+ * into 64 bits, the low bits of the start are left out, and groups of equal words are sorted again by what was left out;
+ * groups of equal starts are sorted by their ends in the same way. Tried and slower: sorting an index with the columns
+ * read behind it (a cache miss a call and pass), and merging the rows as natural runs (seven levels at 64 threads).
+ */
+#ifndef SP_ANALYSIS_CALL_ORDER_H
+#define SP_ANALYSIS_CALL_ORDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/error.h"
+
+/* A call's number in a rank is 32 bits wide: 4,294,967,295 calls are more than 100 GB of recording. */
+#define SP_CALLS_MAX (UINT32_MAX - 1)
+#define SP_NO_CALL UINT32_MAX
+
+/*
+ * The calls of one region: columns of `count` values. `thread` and `task` may be NULL; `task` counts only with `thread`.
+ * The columns are the caller's, and are only read.
+ */
+typedef struct sp_calls {
+    const int64_t *start_ns, *end_ns;
+    const int64_t *thread, *task;
+    uint64_t count;
+} sp_calls;
+
+/* All calls of a rank, numbered through its regions. Regions without calls take no part in it. */
+typedef struct sp_call_index {
+    const sp_calls *regions; /* the caller's, all of them */
+    uint32_t count;          /* calls */
+    uint32_t used;           /* regions that have calls */
+    uint32_t *region;        /* [used] their place in `regions` */
+    uint32_t *base;          /* [used + 1] number of their first call */
+    uint32_t *block;         /* [count / 64 + 1] which of the used ones holds call 64 * b */
+} sp_call_index;
+
+/* SP_ERR_UNSUPPORTED: more than SP_CALLS_MAX calls. */
+sp_status sp_call_index_make(sp_call_index *index, const sp_calls *regions, size_t region_count, sp_error *error);
+void sp_call_index_free(sp_call_index *index);
+
+/* Which used region holds a call. Constant time: a block of 64 calls touches at most 64 of them. */
+static inline uint32_t sp_call_index_find(const sp_call_index *index, uint32_t call)
+{
+    uint32_t used = index->block[call >> 6];
+    while (index->base[used + 1] <= call) used++;
+    return used;
+}
+
+/* The call at position i of the order is entries[i] & mask; entries is NULL when the input is in order already. */
+typedef struct sp_call_order {
+    const uint64_t *entries;
+    uint64_t mask;
+} sp_call_order;
+
+static inline uint32_t sp_call_order_at(const sp_call_order *order, uint64_t position)
+{
+    return (uint32_t)(order->entries ? order->entries[position] & order->mask : position);
+}
+
+/* Sort. `a` and `b` are scratch of index->count words each; the entries end up in one of them. Cannot fail. */
+void sp_call_order_sort(const sp_call_index *index, uint64_t *a, uint64_t *b, sp_call_order *order);
+
+#endif

@@ -1,0 +1,338 @@
+/* run_object.c - Run: one run of a recorder, as the manager collects it. */
+#include "python/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/collect.h"
+#include "analysis/merge.h"
+#include "analysis/resolve.h"
+#include "python/profile_object.h"
+#include "python/recorder.h"
+
+#include <structmember.h>
+
+static PyTypeObject *run_type;
+
+sp_run_object *sp_run_object_new(sp_run *run)
+{
+    sp_run_object *object = PyObject_New(sp_run_object, run_type);
+    if (object == NULL) {
+        sp_run_drop(run);
+        return NULL;
+    }
+    object->run = run;
+    memset(object->parts, 0, sizeof object->parts);
+    object->part_count = 0;
+    object->next_call_id = 0;
+    object->keep_lanes = 0;
+    pthread_mutex_init(&object->lock, NULL);
+    return object;
+}
+
+static void part_free(sp_part *part)
+{
+    if (part->profile) sp_column_free(part->lanes, part->profile->call_count);
+    sp_profile_release(part->profile);
+    *part = (sp_part){0};
+}
+
+static void run_dealloc(PyObject *self)
+{
+    sp_run_object *object = (sp_run_object *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    part_free(&object->parts[0]);
+    part_free(&object->parts[1]);
+    pthread_mutex_destroy(&object->lock);
+    sp_run_drop(object->run);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* ---- collect ---- */
+
+static const sp_row *row_of_name(const sp_profile *profile, const char *name, size_t *from)
+{
+    /* Rows of both profiles are in order of creation, so that the search goes on where it stopped. */
+    for (size_t i = *from; i < profile->row_count; i++) {
+        if (strcmp(profile->names[profile->rows[i].name], name) == 0) {
+            *from = i + 1;
+            return &profile->rows[i];
+        }
+    }
+    return NULL;
+}
+
+/* The lane keys of the rows of `merged`, row by row those of the first part, then those of the second. */
+static int64_t *merge_lanes(const sp_profile *merged, const sp_profile *const parts[2], int64_t *const lanes[2])
+{
+    int64_t *out = sp_column_alloc(merged->call_count);
+    size_t from[2] = {0, 0};
+    for (size_t i = 0; out && i < merged->row_count; i++) {
+        uint64_t at = merged->rows[i].first;
+        for (int part = 0; part < 2; part++) {
+            const sp_row *row = row_of_name(parts[part], merged->names[merged->rows[i].name], &from[part]);
+            if (row == NULL) {
+                from[part] = 0;
+                row = row_of_name(parts[part], merged->names[merged->rows[i].name], &from[part]);
+            }
+            if (row == NULL) continue;
+            for (uint64_t k = 0; k < row->count; k++, at++) out[at] = lanes[part] ? lanes[part][row->first + k] : -1;
+        }
+    }
+    return out;
+}
+
+/* What was collected before and not confirmed, and what is new, as one part. */
+static sp_status join(sp_run_object *object, sp_error *error)
+{
+    const sp_profile *parts[2] = {object->parts[0].profile, object->parts[1].profile};
+    int64_t *const lanes[2] = {object->parts[0].lanes, object->parts[1].lanes};
+    sp_part joined = {0};
+    sp_status status = sp_profile_merge(parts, 2, &joined.profile, error);
+    if (status != SP_OK) return status;
+    status = sp_profile_resolve(joined.profile, object->next_call_id, error);
+    if (status == SP_OK && (lanes[0] || lanes[1])) {
+        joined.lanes = merge_lanes(joined.profile, parts, lanes);
+        if (joined.lanes == NULL) status = sp_fail(error, SP_ERR_NO_MEMORY, "no memory for the lanes of the calls");
+    }
+    if (status != SP_OK) {
+        part_free(&joined);
+        return status;
+    }
+    part_free(&object->parts[0]);
+    part_free(&object->parts[1]);
+    object->parts[0] = joined;
+    object->part_count = 1;
+    return SP_OK;
+}
+
+/*
+ * Collected calls are off the run for good, so they stay in `parts` whatever fails after: a part that could not be joined
+ * is joined by the next collection.
+ */
+static sp_status collect(sp_run_object *object, sp_error *error)
+{
+    sp_status status = object->part_count == 2 ? join(object, error) : SP_OK;
+    if (status != SP_OK) return status;
+    sp_part *fresh = &object->parts[object->part_count];
+    status = sp_run_collect(object->run, 0, object->next_call_id, &fresh->profile,
+                            object->keep_lanes ? &fresh->lanes : NULL, error);
+    if (status != SP_OK) return status;
+    object->part_count++;
+    return object->part_count == 2 ? join(object, error) : SP_OK;
+}
+
+static PyObject *run_collect(PyObject *self, PyObject *none)
+{
+    sp_run_object *object = (sp_run_object *)self;
+    sp_profile *profile = NULL;
+    sp_error error;
+    sp_status status;
+    sp_thread_names_refresh(object->run);
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&object->lock);
+    status = collect(object, &error);
+    if (status == SP_OK) profile = sp_profile_share(object->parts[0].profile);
+    pthread_mutex_unlock(&object->lock);
+    Py_END_ALLOW_THREADS
+    return status == SP_OK ? sp_profile_object_new(profile) : sp_python_raise(status, &error, NULL);
+}
+
+static PyObject *run_collect_lanes(PyObject *self, PyObject *none)
+{
+    sp_run_object *object = (sp_run_object *)self;
+    const sp_part *part = &object->parts[0];
+    if (object->part_count == 0 || part->lanes == NULL) Py_RETURN_NONE;
+    const size_t size = (size_t)part->profile->call_count * sizeof(int64_t);
+    return PyBytes_FromStringAndSize((const char *)part->lanes, (Py_ssize_t)size);
+}
+
+static PyObject *run_confirm(PyObject *self, PyObject *none)
+{
+    sp_run_object *object = (sp_run_object *)self;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&object->lock);
+    if (object->part_count) {
+        object->next_call_id += (int64_t)object->parts[0].profile->call_count;
+        part_free(&object->parts[0]);
+        /* A part that a failed collection left beside it was not reported. */
+        object->parts[0] = object->parts[1];
+        object->parts[1] = (sp_part){0};
+        object->part_count--;
+    }
+    pthread_mutex_unlock(&object->lock);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* ---- what is open, how much was counted ---- */
+
+static PyObject *run_open_calls(PyObject *self, PyObject *none)
+{
+    sp_run *run = ((sp_run_object *)self)->run;
+    uint32_t *ids;
+    size_t count;
+    sp_error error;
+    const sp_status status = sp_run_open_calls(run, &ids, &count, &error);
+    if (status != SP_OK) return sp_python_raise(status, &error, NULL);
+    PyObject *names = PyList_New((Py_ssize_t)count);
+    for (size_t i = 0; names && i < count; i++) {
+        pthread_mutex_lock(&run->lock);
+        const char *name = run->regions[ids[i]]->name;
+        pthread_mutex_unlock(&run->lock);
+        PyObject *text = PyUnicode_FromString(name);
+        if (text == NULL) Py_CLEAR(names);
+        else PyList_SET_ITEM(names, (Py_ssize_t)i, text);
+    }
+    free(ids);
+    return names;
+}
+
+static PyObject *run_call_counts(PyObject *self, PyObject *none)
+{
+    sp_run *run = ((sp_run_object *)self)->run;
+    pthread_mutex_lock(&run->lock);
+    sp_run_scan(run);
+    const size_t count = run->region_count;
+    uint64_t *entries = malloc((count ? count : 1) * sizeof *entries);
+    for (size_t i = 0; entries && i < count; i++) entries[i] = run->regions[i]->entries;
+    pthread_mutex_unlock(&run->lock);
+    if (entries == NULL) return PyErr_NoMemory();
+    PyObject *counts = PyDict_New();
+    for (size_t i = 0; counts && i < count; i++) {
+        /* Regions are never taken out, nor their names changed. */
+        pthread_mutex_lock(&run->lock);
+        const char *name = run->regions[i]->name;
+        pthread_mutex_unlock(&run->lock);
+        PyObject *value = PyLong_FromUnsignedLongLong(entries[i]);
+        if (value == NULL || PyDict_SetItemString(counts, name, value) < 0) Py_CLEAR(counts);
+        Py_XDECREF(value);
+    }
+    free(entries);
+    return counts;
+}
+
+/* ---- lanes and time ---- */
+
+static PyObject *run_lane(PyObject *self, PyObject *none)
+{
+    sp_run *run = ((sp_run_object *)self)->run;
+    const sp_log *log = sp_run_log(run);
+    if (log == NULL) return PyLong_FromLong(-1);
+    return PyLong_FromLongLong(log->lane_index >= 0 ? log->lane_index : -2 - (long long)log->row->index);
+}
+
+static PyObject *run_ticks(PyObject *self, PyObject *none)
+{
+    return PyLong_FromUnsignedLongLong(sp_clock_read());
+}
+
+static PyObject *run_to_ns(PyObject *self, PyObject *ticks)
+{
+    const unsigned long long value = PyLong_AsUnsignedLongLong(ticks);
+    if (value == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
+    return PyLong_FromLongLong(sp_run_to_ns(((sp_run_object *)self)->run, value));
+}
+
+static PyObject *run_start_ns(PyObject *self, void *closure)
+{
+    return PyLong_FromLongLong(((sp_run_object *)self)->run->start_ns);
+}
+
+static PyObject *run_track_threads(PyObject *self, void *closure)
+{
+    return PyBool_FromLong(((sp_run_object *)self)->run->tracks_threads);
+}
+
+static PyObject *run_track_async(PyObject *self, void *closure)
+{
+    return PyBool_FromLong(((sp_run_object *)self)->run->tracks_tasks);
+}
+
+static PyObject *run_unmatched(PyObject *self, void *closure)
+{
+    return PyLong_FromUnsignedLongLong(atomic_load(&((sp_run_object *)self)->run->unmatched));
+}
+
+static PyObject *run_inherited(PyObject *self, void *closure)
+{
+    return PyBool_FromLong(((sp_run_object *)self)->run->inherited);
+}
+
+static PyObject *run_lost(PyObject *self, void *closure)
+{
+    sp_run *run = ((sp_run_object *)self)->run;
+    pthread_mutex_lock(&run->lock);
+    uint64_t lost = run->lost;
+    for (sp_log *log = run->logs; log; log = log->next_of_run) lost += atomic_load(&log->lost);
+    pthread_mutex_unlock(&run->lock);
+    return PyLong_FromUnsignedLongLong(lost);
+}
+
+/* ---- the type ---- */
+
+static PyGetSetDef run_getset[] = {
+    {"start_ns", run_start_ns, NULL, "Start of the run, ns of time.perf_counter_ns().", NULL},
+    {"track_threads", run_track_threads, NULL, "Whether calls carry their thread.", NULL},
+    {"track_async", run_track_async, NULL, "Whether calls carry their task.", NULL},
+    {"unmatched", run_unmatched, NULL, "Exits that belonged to no open call.", NULL},
+    {"lost", run_lost, NULL, "Calls for which there was no memory.", NULL},
+    {"inherited", run_inherited, NULL, "Whether this process is a forked child of the one that opened the run.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef run_members[] = {
+    {"keep_lanes", T_BOOL, offsetof(sp_run_object, keep_lanes), 0,
+     "Whether collect() keeps the lane of every call for collect_lanes()."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef run_methods[] = {
+    {"collect", run_collect, METH_NOARGS,
+     "Every closed call that is not confirmed yet, as a Profile with the call tree resolved; callable while others record.\n\n"
+     "MemoryError: nothing is lost, the calls are in the next collection."},
+    {"collect_lanes", run_collect_lanes, METH_NOARGS,
+     "The lane key (see lane()) of each call of the profile that collect() returned last, int64 in column order, as bytes;\n"
+     "None unless keep_lanes was set."},
+    {"confirm", run_confirm, METH_NOARGS, "What collect() returned last is written: never report it again."},
+    {"open_calls", run_open_calls, METH_NOARGS, "The region name of every call that is open now."},
+    {"call_counts", run_call_counts, METH_NOARGS, "{region name: entries so far}, open ones included, in order of creation."},
+    {"lane", run_lane, METH_NOARGS, "Key of the lane the caller is on: its task's index, else -2 - its thread's row index."},
+    {"ticks", run_ticks, METH_NOARGS, "Now, on the clock that calls are stamped with."},
+    {"to_ns", run_to_ns, METH_O, "Ticks as ns of time.perf_counter_ns()."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot run_slots[] = {
+    {Py_tp_dealloc, run_dealloc},
+    {Py_tp_getset, run_getset},
+    {Py_tp_members, run_members},
+    {Py_tp_methods, run_methods},
+    {Py_tp_doc, "One run of a recorder."},
+    {0, NULL},
+};
+
+static PyType_Spec run_spec = {
+    .name = "scope_profiler._core.Run",
+    .basicsize = sizeof(sp_run_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = run_slots,
+};
+
+static PyObject *now_ns(PyObject *module, PyObject *none)
+{
+    return PyLong_FromLongLong(sp_clock_ns());
+}
+
+static PyMethodDef functions[] = {
+    {"now_ns", now_ns, METH_NOARGS, "Nanoseconds of the clock behind time.perf_counter_ns()."},
+    {NULL, NULL, 0, NULL},
+};
+
+int sp_python_add_run(PyObject *module)
+{
+    run_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &run_spec, NULL);
+    if (run_type == NULL || PyModule_AddFunctions(module, functions) < 0) return -1;
+    return PyModule_AddObjectRef(module, "Run", (PyObject *)run_type);
+}

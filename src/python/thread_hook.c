@@ -1,0 +1,322 @@
+/*
+ * thread_hook.c - how a run learns of threads: their first moment, their names, their end.
+ *
+ * threading runs `if _profile_hook: sys.setprofile(_profile_hook)` as the first thing on every new thread. The hook
+ * installed there registers the thread when it is asked for its truth, and is false unless the application has a hook of
+ * its own behind it. So no thread ever runs under a profile function of ours (which since 3.12 would re-instrument code
+ * all over the process), and the application's function is set exactly as if we were not there.
+ *
+ * The end is seen by an object in the thread state's dict: the interpreter destroys it on the dying thread, before join()
+ * returns.
+ */
+#include <string.h>
+
+#include "python/recorder.h"
+
+static PyTypeObject *hook_type, *end_type;
+static PyObject *end_key; /* of the thread state's dict */
+
+/* ---- the end of a thread ---- */
+
+typedef struct sp_thread_end {
+    PyObject_HEAD
+    PyObject *thread; /* threading.Thread, or None for threads that threading does not know */
+} sp_thread_end;
+
+/* The name a Thread has now, without running code: a new str, or NULL without an exception. */
+static PyObject *name_of(PyObject *thread)
+{
+    if (thread == Py_None) return NULL;
+    PyObject *name = PyObject_GetAttrString(thread, "_name");
+    if (name == NULL || !PyUnicode_Check(name)) {
+        PyErr_Clear();
+        Py_CLEAR(name);
+    }
+    return name;
+}
+
+static bool is_daemon(PyObject *thread)
+{
+    PyObject *daemon = thread == Py_None ? NULL : PyObject_GetAttrString(thread, "_daemonic");
+    const bool truth = daemon == Py_True;
+    if (daemon == NULL) PyErr_Clear();
+    Py_XDECREF(daemon);
+    return truth;
+}
+
+static void describe(sp_run *run, sp_thread_row *row, PyObject *thread, int64_t ident)
+{
+    PyObject *name = name_of(thread);
+    /* A name with NUL or a lone surrogate is legal for a Thread, but cannot be stored: those characters are replaced. */
+    PyObject *bytes = name ? PyUnicode_AsEncodedString(name, "utf-8", "replace") : NULL;
+    if (name && bytes == NULL) PyErr_Clear();
+    char *text = bytes ? PyBytes_AS_STRING(bytes) : NULL;
+    for (Py_ssize_t i = 0; text && i < PyBytes_GET_SIZE(bytes); i++) {
+        if (text[i] == '\0') text[i] = '?';
+    }
+    sp_run_describe_thread(run, row, text, ident, is_daemon(thread));
+    Py_XDECREF(bytes);
+    Py_XDECREF(name);
+}
+
+static bool finalizing(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+static void end_dealloc(PyObject *self)
+{
+    sp_thread_end *end = (sp_thread_end *)self;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    sp_thread *thread = sp_this_thread;
+    if (thread && end->thread != Py_None && !finalizing()) {
+        const int64_t ident = (int64_t)PyThread_get_thread_ident();
+        for (sp_log *log = thread->logs; log; log = log->next_of_thread) describe(log->run, log->row, end->thread, ident);
+    }
+    sp_thread_finish();
+    sp_region_forget_pending();
+    Py_XDECREF(end->thread);
+    PyErr_Restore(type, value, traceback);
+    PyTypeObject *own = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF(own);
+}
+
+/* threading's object for the calling thread, or None; a new reference, never NULL. Nothing is created. */
+static PyObject *current_thread_object(void)
+{
+    PyObject *name = PyUnicode_FromString("threading");
+    PyObject *threading = name ? PyImport_GetModule(name) : NULL;
+    PyObject *active = threading ? PyObject_GetAttrString(threading, "_active") : NULL;
+    PyObject *ident = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
+    PyObject *thread = active && ident && PyDict_Check(active) ? Py_XNewRef(PyDict_GetItemWithError(active, ident)) : NULL;
+    Py_XDECREF(ident);
+    Py_XDECREF(active);
+    Py_XDECREF(threading);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return thread ? thread : Py_NewRef(Py_None);
+}
+
+/* See the end of the calling thread. */
+static void watch_end(PyObject *thread)
+{
+    PyObject *dict = PyThreadState_GetDict();
+    if (dict == NULL) return;
+    PyObject *present = PyDict_GetItemWithError(dict, end_key);
+    if (present) {
+        /* threading may have learned of the thread since. */
+        sp_thread_end *end = (sp_thread_end *)present;
+        if (end->thread == Py_None) Py_SETREF(end->thread, Py_NewRef(thread));
+        return;
+    }
+    sp_thread_end *end = PyErr_Occurred() ? NULL : PyObject_New(sp_thread_end, end_type);
+    if (end == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    end->thread = Py_NewRef(thread);
+    if (PyDict_SetItem(dict, end_key, (PyObject *)end) < 0) PyErr_Clear();
+    Py_DECREF(end);
+}
+
+/* Called by the core on a thread that has just got a row. It may be a native thread, without the interpreter. */
+static void thread_registered(sp_run *run, sp_thread_row *row)
+{
+    if (!Py_IsInitialized() || finalizing() || !PyGILState_Check()) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *thread = current_thread_object();
+    describe(run, row, thread, (int64_t)PyThread_get_thread_ident());
+    watch_end(thread);
+    Py_DECREF(thread);
+    PyErr_Restore(type, value, traceback);
+}
+
+void sp_thread_names_refresh(sp_run *run)
+{
+    if (!run->tracks_threads) return;
+    PyObject *threading = PyImport_ImportModule("threading");
+    PyObject *active = threading ? PyObject_GetAttrString(threading, "_active") : NULL;
+    PyObject *copied = active && PyDict_Check(active) ? PyDict_Copy(active) : NULL;
+    PyErr_Clear();
+    for (size_t i = 0; copied; i++) {
+        pthread_mutex_lock(&run->lock);
+        sp_thread_row *row = i < run->row_count ? run->rows[i] : NULL;
+        const bool alive = row && !row->released;
+        const int64_t number = row ? row->ident : 0;
+        pthread_mutex_unlock(&run->lock);
+        if (row == NULL) break;
+        if (!alive) continue;
+        PyObject *ident = PyLong_FromUnsignedLong((unsigned long)number);
+        PyObject *thread = ident ? PyDict_GetItemWithError(copied, ident) : NULL;
+        if (thread) describe(run, row, thread, number);
+        Py_XDECREF(ident);
+        PyErr_Clear();
+    }
+    Py_XDECREF(copied);
+    Py_XDECREF(active);
+    Py_XDECREF(threading);
+}
+
+/* ---- the start of a thread ---- */
+
+typedef struct sp_hook {
+    PyObject_HEAD
+    sp_run_object *run;
+    PyObject *previous; /* what threading had before: a function of the application, another hook, or None */
+    bool removed;
+} sp_hook;
+
+static bool is_hook(PyObject *object)
+{
+    return Py_IS_TYPE(object, hook_type);
+}
+
+/* The application's function behind a chain of hooks; borrowed. */
+static PyObject *behind(PyObject *hook)
+{
+    PyObject *object = hook;
+    while (is_hook(object)) object = ((sp_hook *)object)->previous;
+    return object;
+}
+
+/* Asked on a thread that is just starting. */
+static int hook_bool(PyObject *self)
+{
+    for (PyObject *object = self; is_hook(object); object = ((sp_hook *)object)->previous) {
+        sp_hook *hook = (sp_hook *)object;
+        if (!hook->removed) sp_run_log(hook->run->run);
+    }
+    return PyObject_IsTrue(behind(self));
+}
+
+/* The first event of a thread that started with an application's function behind us: put that function in our place. */
+static PyObject *hook_call(PyObject *self, PyObject *arguments, PyObject *names)
+{
+    PyObject *function = Py_NewRef(behind(self));
+    PyObject *sys = PyImport_ImportModule("sys");
+    PyObject *set = sys ? PyObject_CallMethod(sys, "setprofile", "O", function) : NULL;
+    PyObject *answer = set && function != Py_None ? PyObject_Call(function, arguments, names) : Py_XNewRef(set);
+    Py_XDECREF(set);
+    Py_XDECREF(sys);
+    Py_DECREF(function);
+    return answer;
+}
+
+static int hook_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    sp_hook *hook = (sp_hook *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)hook->run);
+    Py_VISIT(hook->previous);
+    return 0;
+}
+
+static int hook_clear(PyObject *self)
+{
+    /* `previous` must stay callable while threading or another hook may still ask: only the last reference ends it. */
+    return 0;
+}
+
+static void hook_dealloc(PyObject *self)
+{
+    sp_hook *hook = (sp_hook *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF((PyObject *)hook->run);
+    Py_XDECREF(hook->previous);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyObject *sp_thread_hook_install(sp_run_object *run)
+{
+    PyObject *threading = PyImport_ImportModule("threading");
+    sp_hook *hook = threading ? PyObject_GC_New(sp_hook, hook_type) : NULL;
+    if (hook == NULL) {
+        Py_XDECREF(threading);
+        return NULL;
+    }
+    hook->run = (sp_run_object *)Py_NewRef((PyObject *)run);
+    hook->previous = PyObject_GetAttrString(threading, "_profile_hook");
+    hook->removed = false;
+    PyObject_GC_Track(hook);
+    if (hook->previous == NULL || PyObject_SetAttrString(threading, "_profile_hook", (PyObject *)hook) < 0) {
+        Py_CLEAR(hook);
+    }
+    Py_DECREF(threading);
+    return (PyObject *)hook;
+}
+
+/*
+ * Take the hook out wherever it is: on top (threading gets back what was there before), or below other hooks of ours. Below
+ * something foreign it stays and only passes on, because that something may put it back one day.
+ */
+void sp_thread_hook_remove(PyObject *object)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    sp_hook *hook = (sp_hook *)object;
+    hook->removed = true;
+    PyObject *threading = PyImport_ImportModule("threading");
+    PyObject *top = threading ? PyObject_GetAttrString(threading, "_profile_hook") : NULL;
+    PyObject *live = top;
+    while (live && is_hook(live) && ((sp_hook *)live)->removed) live = ((sp_hook *)live)->previous;
+    if (top && live != top) PyObject_SetAttrString(threading, "_profile_hook", live);
+    for (PyObject *at = live; at && is_hook(at); at = ((sp_hook *)at)->previous) {
+        sp_hook *above = (sp_hook *)at;
+        while (is_hook(above->previous) && ((sp_hook *)above->previous)->removed) {
+            Py_SETREF(above->previous, Py_NewRef(((sp_hook *)above->previous)->previous));
+        }
+    }
+    Py_XDECREF(top);
+    Py_XDECREF(threading);
+    PyErr_Restore(type, value, traceback);
+}
+
+static PyType_Slot hook_slots[] = {
+    {Py_tp_dealloc, hook_dealloc},
+    {Py_tp_traverse, hook_traverse},
+    {Py_tp_clear, hook_clear},
+    {Py_tp_call, hook_call},
+    {Py_nb_bool, hook_bool},
+    {Py_tp_doc, "Registers each new thread with a run, then gives way to the application's profile function."},
+    {0, NULL},
+};
+
+static PyType_Spec hook_spec = {
+    .name = "scope_profiler._core._ThreadHook",
+    .basicsize = sizeof(sp_hook),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = hook_slots,
+};
+
+static PyType_Slot end_slots[] = {
+    {Py_tp_dealloc, end_dealloc},
+    {Py_tp_doc, "Sees the end of its thread."},
+    {0, NULL},
+};
+
+static PyType_Spec end_spec = {
+    .name = "scope_profiler._core._ThreadEnd",
+    .basicsize = sizeof(sp_thread_end),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = end_slots,
+};
+
+int sp_python_add_thread_hook(PyObject *module)
+{
+    static const sp_front_end front_end = {.thread_registered = thread_registered};
+    hook_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &hook_spec, NULL);
+    end_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &end_spec, NULL);
+    end_key = PyUnicode_InternFromString("scope_profiler.thread_end");
+    if (!hook_type || !end_type || !end_key) return -1;
+    sp_front_end_set(&front_end);
+    return 0;
+}

@@ -175,9 +175,26 @@ def write_h5(profile: Profile, path: str, *, compression: str | None = "auto", l
 # -- call tree (call_tree_object.c) --------------------------------------------------------------------------------------
 
 def call_tree(
-    region: Buffer, call: Buffer, start_ns: Buffer, end_ns: Buffer, lane: Buffer | None, clamp: bool = False
+    regions: Sequence[tuple[Buffer, Buffer, Buffer | None, Buffer | None]], names: Sequence[str], clamp: bool = False
 ) -> tuple[Any, ...]:
-    """Order and nest calls: see src/analysis/call_tree.h."""
+    """Order and nest the calls of regions, given as int64 (start_ns, end_ns, thread or None, task or None).
+
+    Returns writable int64 buffers in call order: (region, call, start_ns, end_ns, depth, parent, exclusive_ns, lane);
+    lane is None when no region has threads. See src/analysis/call_tree.h. NestingError names the calls with ``names``; with
+    ``clamp`` there is none. ValueError: columns of different lengths.
+    """
+
+def profile_tree(profile: Profile, rank: int, clamp: bool = False) -> tuple[Any, ...]:
+    """The same over the calls of a rank of a profile; ``region`` holds indices of profile rows."""
+
+def profile_exclusive(profile: Profile, rank: int, clamp: bool = False) -> Buffer:
+    """Exclusive ns of every call of a rank, in column order: the calls of its rows, row by row."""
+
+def union_profiles(profiles: Sequence[Profile]) -> Profile:
+    """Different runs side by side (src/analysis/merge.h). ValueError names a region that two of them have."""
+
+def merge_profiles(profiles: Sequence[Profile]) -> Profile:
+    """Parts of one run put together, with the call tree made again (call ids from 0)."""
 
 # -- summary by call path (path_summary_object.c) ------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "python/recorder.h"
+#include "python/call_tree_object.h"
 #include "python/profile_object.h"
 
 static sp_state the_state;
@@ -60,6 +61,7 @@ PyObject *sp_python_raise(sp_status status, const sp_error *error, const char *p
 static int (*const parts[])(PyObject *) = {
     sp_python_add_errors,
     sp_python_add_profile,
+    sp_python_add_call_tree,
     sp_python_add_region,
     sp_python_add_recorder,
     sp_python_add_run,

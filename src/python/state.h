@@ -14,7 +14,7 @@ typedef struct sp_state {
     PyObject *corrupt_error; /* CorruptProfileError(OSError) */
     PyObject *schema_error;  /* HDF5SchemaError(ValueError) */
     PyObject *nesting_error; /* NestingError(ValueError) */
-    PyTypeObject *profile_type, *column_type;
+    PyTypeObject *profile_type, *column_type, *values_type;
 } sp_state;
 
 extern sp_state *sp_python_state;

@@ -1,0 +1,111 @@
+"""The C library as a C program finds it: installed, found by pkg-config, and exporting what its header declares."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = ROOT / "include" / "scope_profiler.h"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The prefix below which `meson install` put the build that SCOPE_PROFILER_C_BUILD names."""
+    build = os.environ.get("SCOPE_PROFILER_C_BUILD")
+    if not build:
+        pytest.skip("SCOPE_PROFILER_C_BUILD names no build of the C library")
+    staging = tmp_path_factory.mktemp("staging")
+    subprocess.run(
+        ["meson", "install", "-C", build, "--no-rebuild", "--destdir", str(staging)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    [header] = staging.rglob("scope_profiler.h")
+    return header.parents[1]
+
+
+def find(prefix, name):
+    [path] = prefix.rglob(name)
+    return path
+
+
+def pkg_config(prefix, *arguments):
+    path = find(prefix, "scope_profiler.pc").parent
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(path)}
+    command = ["pkg-config", f"--define-variable=prefix={prefix}", *arguments, "scope_profiler"]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+
+
+def exported(path):
+    """Names of the symbols that a shared library defines for others."""
+    listing = subprocess.run(["nm", "-D", "--defined-only", str(path)], check=True, capture_output=True, text=True)
+    return {line.split()[-1] for line in listing.stdout.splitlines()}
+
+
+def declared():
+    """Names of the functions that the header declares."""
+    text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return set(re.findall(r"\bSP_API\b[^;]*?\b(sp_\w+)\s*\(", text))
+
+
+PROGRAM = r"""
+#include <scope_profiler.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(void)
+{
+    printf("%s %s %d\n", sp_version(), sp_error_string(SP_ERR_NO_MEMORY), sp_now_ns() > 0);
+    return strcmp(sp_version(), SP_VERSION) != 0;
+}
+"""
+
+
+def compile_and_run(directory, arguments, environment=None):
+    source = directory / "program.c"
+    source.write_text(PROGRAM)
+    command = ["cc", "-std=c99", "-Wall", "-Werror", "-pedantic", str(source), "-o", str(directory / "program"), *arguments]
+    subprocess.run(command, check=True)
+    done = subprocess.run(
+        [str(directory / "program")], check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})}
+    )
+    return done.stdout
+
+
+def test_the_shared_library_exports_exactly_what_the_header_declares(installed):
+    assert exported(find(installed, "libscope_profiler.so.1")) == declared()
+
+
+def test_the_soname_is_the_major_version(installed):
+    library = find(installed, "libscope_profiler.so.1")
+    listing = subprocess.run(["readelf", "-d", str(library)], check=True, capture_output=True, text=True).stdout
+    assert "soname: [libscope_profiler.so.1]" in listing
+
+
+def test_a_program_links_to_the_shared_library_by_pkg_config(installed, tmp_path):
+    directory = find(installed, "libscope_profiler.so.1").parent
+    flags = pkg_config(installed, "--cflags", "--libs")
+    output = compile_and_run(tmp_path, flags, {"LD_LIBRARY_PATH": str(directory)})
+    assert output == "1.0.0 out of memory 1\n"
+
+
+def test_a_program_links_to_the_static_library_by_pkg_config(installed, tmp_path):
+    flags = pkg_config(installed, "--cflags", "--libs", "--static")
+    archive = find(installed, "libscope_profiler.a")
+    flags = [str(archive) if flag == "-lscope_profiler" else flag for flag in flags]
+    assert compile_and_run(tmp_path, flags) == "1.0.0 out of memory 1\n"
+
+
+def test_the_header_compiles_as_cplusplus(tmp_path):
+    source = tmp_path / "program.cpp"
+    source.write_text(PROGRAM)
+    command = ["c++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", f"-I{HEADER.parent}"]
+    subprocess.run([*command, str(source)], check=True)
+
+
+def test_the_extension_exports_only_its_entry_point():
+    core = pytest.importorskip("scope_profiler._core")
+    assert exported(core.__file__) == {"PyInit__core"}

@@ -5,6 +5,7 @@
 
 #include "python/recorder.h"
 #include "python/call_tree_object.h"
+#include "python/path_summary_object.h"
 #include "python/profile_object.h"
 
 static sp_state the_state;
@@ -62,6 +63,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_errors,
     sp_python_add_profile,
     sp_python_add_call_tree,
+    sp_python_add_path_summary,
     sp_python_add_region,
     sp_python_add_recorder,
     sp_python_add_run,

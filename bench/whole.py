@@ -1,0 +1,156 @@
+"""Cases that take a process of their own: imports, the end of a run, memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from itertools import repeat
+from statistics import median
+from time import perf_counter_ns
+
+CALLS = 2_000_000
+MANY_CALLS = 10_000_000
+NAMES = 100_000
+THREADS = 3_000
+
+
+def import_time() -> float:
+    """ms that ``import scope_profiler`` adds to a bare interpreter; both alternate."""
+
+    def run(program: str) -> float:
+        start = perf_counter_ns()
+        subprocess.run([sys.executable, "-E", "-c", program], check=True)
+        return (perf_counter_ns() - start) / 1e6
+
+    differences = [run("import scope_profiler") - run("pass") for _ in range(9)]
+    return median(differences)
+
+
+def record(calls: int) -> None:
+    """``calls`` calls of four regions, three of them inside the fourth."""
+    from scope_profiler import ProfileManager
+
+    outer, *inner = [ProfileManager.region(name) for name in ("outer", "first", "second", "third")]
+    first, second, third = inner
+    for _ in repeat(None, calls // 4):
+        with outer:
+            with first:
+                pass
+            with second:
+                pass
+            with third:
+                pass
+
+
+def finalize(verbose: bool) -> float:
+    """s that writing CALLS calls takes."""
+    from scope_profiler import ProfileManager
+
+    ProfileManager.setup(output="profile.h5")
+    record(CALLS)
+    start = perf_counter_ns()
+    ProfileManager.finalize(verbose=verbose)
+    return (perf_counter_ns() - start) / 1e9
+
+
+def finalize_quiet() -> float:
+    return finalize(verbose=False)
+
+
+def finalize_printed() -> float:
+    return finalize(verbose=True)
+
+
+def file_size() -> float:
+    """MB of the file with CALLS calls, as written by default."""
+    finalize(verbose=False)
+    return os.stat("profile.h5").st_size / 1e6
+
+
+def resident(key: str = "VmRSS") -> int:
+    """Bytes of this process's memory: VmRSS now, VmHWM at its peak."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith(key + ":"):
+                return int(line.split()[1]) * 1024
+    raise LookupError(key)
+
+
+def warm_up() -> None:
+    """Everything imported and every path taken once, so that only what calls need is measured afterwards."""
+    from scope_profiler import ProfileManager
+
+    ProfileManager.setup(output="warm.h5")
+    record(4000)
+    ProfileManager.finalize(verbose=False)
+    ProfileManager.reset()
+    gc.collect()
+
+
+def memory_recording() -> float:
+    """Bytes a call while recording."""
+    from scope_profiler import ProfileManager
+
+    warm_up()
+    ProfileManager.setup(output="profile.h5")
+    before = resident()
+    record(MANY_CALLS)
+    return (resident() - before) / MANY_CALLS
+
+
+def memory_finalize() -> float:
+    """Bytes a call at the peak of writing them."""
+    from scope_profiler import ProfileManager
+
+    warm_up()
+    ProfileManager.setup(output="profile.h5")
+    before = resident()
+    record(MANY_CALLS)
+    ProfileManager.finalize(verbose=False)
+    return (resident("VmHWM") - before) / MANY_CALLS
+
+
+def memory_names() -> float:
+    """MB that NAMES regions with one call each take, written once."""
+    from scope_profiler import ProfileManager
+
+    warm_up()
+    ProfileManager.setup(output="profile.h5")
+    before = resident()
+    for number in range(NAMES):
+        with ProfileManager.region(f"region number {number}"):
+            pass
+    recorded = resident() - before
+    ProfileManager.finalize(verbose=False)
+    return recorded / 1e6
+
+
+def short_threads() -> None:
+    from scope_profiler import ProfileManager
+
+    def work() -> None:
+        for name in ("one", "two", "three", "four", "five"):
+            with ProfileManager.region(name):
+                pass
+
+    for _ in range(THREADS):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+
+def memory_threads() -> float:
+    """Bytes a thread that stay after its calls are written: the growth from the second wave of THREADS on."""
+    from scope_profiler import ProfileManager
+
+    ProfileManager.setup(output="profile.h5", track_threads=True)
+    sizes = []
+    for _ in range(4):
+        short_threads()
+        ProfileManager.finalize(verbose=False)
+        gc.collect()
+        sizes.append(resident())
+    return (sizes[-1] - sizes[0]) / (THREADS * (len(sizes) - 1))

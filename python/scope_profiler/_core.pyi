@@ -81,6 +81,10 @@ class Recorder:
         """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run."""
     def close(self) -> None:
         """Recording off. The run can still be collected."""
+    def install_hooks(self) -> None:
+        """Follow threads and tasks of the open run (open() does). Idempotent."""
+    def remove_hooks(self) -> None:
+        """Follow no more threads and tasks; regions go on recording."""
     def forget(self) -> None:
         """close(), and drop the run and the regions that nothing outside holds."""
     def pause(self) -> None: ...

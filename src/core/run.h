@@ -37,6 +37,7 @@ struct sp_run {
     sp_ticks started;
     int64_t start_ns;
     sp_switch *gate; /* set to the token while the run records */
+    _Atomic(bool) follows; /* the front end's hooks are in place: threads and tasks are to be followed */
 
     pthread_mutex_t collecting;
     pthread_mutex_t lock; /* all below */

@@ -75,6 +75,13 @@ sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
     return task;
 }
 
+void sp_run_task_coro(sp_run *run, sp_task *task, const char *coro_name)
+{
+    pthread_mutex_lock(&run->lock);
+    task->coro_name = intern(run, coro_name);
+    pthread_mutex_unlock(&run->lock);
+}
+
 sp_task *sp_run_task(sp_run *run, int32_t index)
 {
     if (index < 0) return NULL;

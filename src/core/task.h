@@ -13,6 +13,9 @@
 /* A new task of the run, created now; NULL when out of memory. `coro_name` is copied (once for each different one). */
 sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name);
 
+/* What it runs, when that was not known at its creation. Copied. */
+void sp_run_task_coro(sp_run *run, sp_task *task, const char *coro_name);
+
 /* The task with this index, or NULL. */
 sp_task *sp_run_task(sp_run *run, int32_t index);
 

@@ -1,5 +1,7 @@
 #include "python/recorder.h"
 
+#include "python/greenlets.h"
+
 #include <structmember.h>
 
 #include <string.h>
@@ -188,16 +190,37 @@ static PyObject *recorder_region(PyObject *self, PyObject *const *arguments, Py_
 
 /* ---- runs ---- */
 
+/* Follow threads, and tasks if the run does, from now on. Idempotent. */
+static int hook(sp_recorder_object *recorder)
+{
+    sp_run *run = recorder->run->run;
+    if (recorder->hook || !run->tracks_threads) return 0;
+    if (run->tracks_tasks && sp_greenlets_load() < 0) return -1;
+    atomic_store(&run->follows, true);
+    /* The calling thread is the run's first. If it was registered before, its greenlets are followed from here. */
+    const bool known = run->row_count > 0;
+    sp_run_log(run);
+    if (known && run->tracks_tasks) sp_greenlets_watch_thread(run);
+    recorder->hook = sp_thread_hook_install(recorder->run);
+    return recorder->hook ? 0 : -1;
+}
+
+static void unhook(sp_recorder_object *recorder)
+{
+    PyObject *hook = recorder->hook;
+    if (recorder->run) atomic_store(&recorder->run->run->follows, false);
+    recorder->hook = NULL;
+    if (hook == NULL) return;
+    if (recorder->run->run->tracks_tasks) sp_greenlets_unwatch_thread(recorder->run->run);
+    sp_thread_hook_remove(hook);
+    Py_DECREF(hook);
+}
+
 static void stop(sp_recorder_object *recorder)
 {
     recorder->open = recorder->paused = false;
     if (recorder->run) sp_run_close(recorder->run->run);
-    PyObject *hook = recorder->hook;
-    recorder->hook = NULL;
-    if (hook) {
-        sp_thread_hook_remove(hook);
-        Py_DECREF(hook);
-    }
+    unhook(recorder);
 }
 
 static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *names)
@@ -237,15 +260,24 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
     Py_XSETREF(recorder->run, (sp_run_object *)Py_NewRef((PyObject *)object));
     sp_run_attach(run, &recorder->gate);
     recorder->open = true;
-    if (options.tracks_threads) {
-        sp_run_log(run);
-        recorder->hook = sp_thread_hook_install(object);
-        if (recorder->hook == NULL) {
-            stop(recorder);
-            Py_CLEAR(object);
-        }
+    if (hook(recorder) < 0) {
+        stop(recorder);
+        Py_CLEAR(object);
     }
     return (PyObject *)object;
+}
+
+static PyObject *recorder_install_hooks(PyObject *self, PyObject *none)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    if (recorder->open && hook(recorder) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_remove_hooks(PyObject *self, PyObject *none)
+{
+    unhook((sp_recorder_object *)self);
+    Py_RETURN_NONE;
 }
 
 static PyObject *recorder_close(PyObject *self, PyObject *none)
@@ -393,6 +425,8 @@ static PyMethodDef recorder_methods[] = {
      "source_path=None)\n--\n\n"
      "Start a run and return it. Every region of this recorder records into it, objects made earlier included."},
     {"close", recorder_close, METH_NOARGS, "Stop recording; the run can still be collected."},
+    {"install_hooks", recorder_install_hooks, METH_NOARGS, "Follow threads and tasks of the open run (open() does). Idempotent."},
+    {"remove_hooks", recorder_remove_hooks, METH_NOARGS, "Follow no more threads and tasks; regions go on recording."},
     {"forget", recorder_forget, METH_NOARGS, "close(), and let the run and the regions go."},
     {"pause", recorder_pause, METH_NOARGS, "Record nothing until resume()."},
     {"resume", recorder_resume, METH_NOARGS, "Record again."},

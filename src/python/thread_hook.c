@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "python/greenlets.h"
 #include "python/recorder.h"
 
 static PyTypeObject *hook_type, *end_type;
@@ -135,6 +136,7 @@ static void thread_registered(sp_run *run, sp_thread_row *row)
     describe(run, row, thread, (int64_t)PyThread_get_thread_ident());
     watch_end(thread);
     Py_DECREF(thread);
+    if (run->tracks_tasks && atomic_load(&run->follows)) sp_greenlets_watch_thread(run);
     PyErr_Restore(type, value, traceback);
 }
 

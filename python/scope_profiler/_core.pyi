@@ -60,6 +60,46 @@ class Run:
     def ticks(self) -> int: ...
     def to_ns(self, ticks: int) -> int: ...
 
+    def thread_records(self) -> list[ThreadRecord]: ...
+    def task_records(self) -> list[TaskRecord]: ...
+    def current_thread(self) -> ThreadRecord:
+        """The calling thread's record; registers the thread. RuntimeError once the run is gone."""
+
+class ThreadRecord:
+    index: int
+    ident: int
+    native_id: int
+    name: str
+    daemon: bool
+    start_ns: int
+    end_ns: int
+    cpu_ns: int
+    task: TaskRecord | None
+    def __init__(self, index: int, thread: Any) -> None: ...
+    @property
+    def alive(self) -> bool: ...
+    def sample_cpu(self) -> None: ...
+
+class TaskRecord:
+    index: int
+    kind: str
+    name: str
+    coro_name: str
+    thread_index: int
+    created_ns: int
+    done_ns: int
+    steps: int
+    running_ns: int
+    suspended_ns: int
+    step_started_ns: int
+    last_step_end_ns: int
+    def __init__(self, index: int, kind: str, name: str, coro_name: str, thread_index: int) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    def enter_step(self) -> int: ...
+    def leave_step(self) -> None: ...
+    def finish(self) -> None: ...
+
 class Recorder:
     """What one manager records with: its switch, its regions and its current run."""
 

@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <structmember.h>
+#if PY_VERSION_HEX < 0x030b0000
+#include <frameobject.h>
+#endif
 
 #include "core/registry.h"
 #include "core/task.h"

@@ -5,6 +5,7 @@
 
 #include "python/greenlets.h"
 #include "python/recorder.h"
+#include "python/records.h"
 #include "python/call_tree_object.h"
 #include "python/path_summary_object.h"
 #include "python/profile_object.h"
@@ -68,6 +69,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_region,
     sp_python_add_recorder,
     sp_python_add_run,
+    sp_python_add_records,
     sp_python_add_thread_hook,
     sp_python_add_greenlets,
 };

@@ -9,6 +9,7 @@
 #include "analysis/resolve.h"
 #include "python/profile_object.h"
 #include "python/recorder.h"
+#include "python/records.h"
 
 #include <structmember.h>
 
@@ -298,6 +299,10 @@ static PyMethodDef run_methods[] = {
     {"confirm", run_confirm, METH_NOARGS, "What collect() returned last is written: never report it again."},
     {"open_calls", run_open_calls, METH_NOARGS, "The region name of every call that is open now."},
     {"call_counts", run_call_counts, METH_NOARGS, "{region name: entries so far}, open ones included, in order of creation."},
+    {"thread_records", sp_run_thread_records, METH_NOARGS, "A ThreadRecord for every registered thread, in order."},
+    {"task_records", sp_run_task_records, METH_NOARGS, "A TaskRecord for every task and greenlet, in order of creation."},
+    {"current_thread", sp_run_current_thread_record, METH_NOARGS,
+     "The calling thread's ThreadRecord; registers it. RuntimeError once the run is gone."},
     {"lane", run_lane, METH_NOARGS, "Key of the lane the caller is on: its task's index, else -2 - its thread's row index."},
     {"ticks", run_ticks, METH_NOARGS, "Now, on the clock that calls are stamped with."},
     {"to_ns", run_to_ns, METH_O, "Ticks as ns of time.perf_counter_ns()."},

@@ -198,6 +198,19 @@ static PyObject *task_repr(PyObject *self)
     return text;
 }
 
+/* Two records of the same row are equal. */
+static PyObject *task_compare(PyObject *self, PyObject *other, int operation)
+{
+    if ((operation != Py_EQ && operation != Py_NE) || !Py_IS_TYPE(other, task_record_type)) Py_RETURN_NOTIMPLEMENTED;
+    const bool same = ((sp_task_record *)self)->task == ((sp_task_record *)other)->task;
+    return PyBool_FromLong(same == (operation == Py_EQ));
+}
+
+static Py_hash_t task_hash(PyObject *self)
+{
+    return (Py_hash_t)((uintptr_t)((sp_task_record *)self)->task >> 4);
+}
+
 #define TASK_FIELD(name, field, doc) {name, task_get, NULL, doc, (void *)(intptr_t)field}
 
 static PyGetSetDef task_getset[] = {
@@ -229,6 +242,8 @@ static PyType_Slot task_slots[] = {
     {Py_tp_new, task_new},
     {Py_tp_dealloc, task_dealloc},
     {Py_tp_repr, task_repr},
+    {Py_tp_richcompare, task_compare},
+    {Py_tp_hash, task_hash},
     {Py_tp_getset, task_getset},
     {Py_tp_methods, task_methods},
     {Py_tp_doc, "TaskRecord(index, kind, name, coro_name, thread_index)\n--\n\n"
@@ -405,6 +420,19 @@ static PyObject *thread_repr(PyObject *self)
     return text;
 }
 
+/* Two records of the same row are equal. */
+static PyObject *thread_compare(PyObject *self, PyObject *other, int operation)
+{
+    if ((operation != Py_EQ && operation != Py_NE) || !Py_IS_TYPE(other, thread_record_type)) Py_RETURN_NOTIMPLEMENTED;
+    const bool same = ((sp_thread_record *)self)->row == ((sp_thread_record *)other)->row;
+    return PyBool_FromLong(same == (operation == Py_EQ));
+}
+
+static Py_hash_t thread_hash(PyObject *self)
+{
+    return (Py_hash_t)((uintptr_t)((sp_thread_record *)self)->row >> 4);
+}
+
 #define THREAD_FIELD(name, field, doc) {name, thread_get, NULL, doc, (void *)(intptr_t)field}
 
 static PyGetSetDef thread_getset[] = {
@@ -430,6 +458,8 @@ static PyType_Slot thread_slots[] = {
     {Py_tp_new, thread_new},
     {Py_tp_dealloc, thread_dealloc},
     {Py_tp_repr, thread_repr},
+    {Py_tp_richcompare, thread_compare},
+    {Py_tp_hash, thread_hash},
     {Py_tp_getset, thread_getset},
     {Py_tp_methods, thread_methods},
     {Py_tp_doc, "ThreadRecord(index, thread)\n--\n\nOne thread of the profiled process, as the lane tables describe it."},

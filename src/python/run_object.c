@@ -140,6 +140,20 @@ static PyObject *run_collect(PyObject *self, PyObject *none)
     return status == SP_OK ? sp_profile_object_new(profile) : sp_python_raise(status, &error, NULL);
 }
 
+/* A profile with the lane tables of now and no calls. */
+static PyObject *run_tables(PyObject *self, PyObject *none)
+{
+    sp_run *run = ((sp_run_object *)self)->run;
+    sp_thread_names_refresh(run);
+    sp_profile *profile = sp_profile_new();
+    if (profile == NULL) return PyErr_NoMemory();
+    sp_error error;
+    const sp_status status = sp_run_tables(run, 0, profile, &error);
+    if (status == SP_OK) return sp_profile_object_new(profile);
+    sp_profile_release(profile);
+    return sp_python_raise(status, &error, NULL);
+}
+
 static PyObject *run_collect_lanes(PyObject *self, PyObject *none)
 {
     sp_run_object *object = (sp_run_object *)self;
@@ -299,6 +313,7 @@ static PyMethodDef run_methods[] = {
     {"confirm", run_confirm, METH_NOARGS, "What collect() returned last is written: never report it again."},
     {"open_calls", run_open_calls, METH_NOARGS, "The region name of every call that is open now."},
     {"call_counts", run_call_counts, METH_NOARGS, "{region name: entries so far}, open ones included, in order of creation."},
+    {"tables", run_tables, METH_NOARGS, "The tables of threads and tasks as they are now: a Profile without calls."},
     {"thread_records", sp_run_thread_records, METH_NOARGS, "A ThreadRecord for every registered thread, in order."},
     {"task_records", sp_run_task_records, METH_NOARGS, "A TaskRecord for every task and greenlet, in order of creation."},
     {"current_thread", sp_run_current_thread_record, METH_NOARGS,

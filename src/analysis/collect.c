@@ -140,7 +140,7 @@ static sp_status choose(collection *c, sp_error *error)
     const size_t anchors = run->timeline.count;
     c->anchors = malloc((anchors ? anchors : 1) * sizeof *c->anchors);
     if (c->anchors) memcpy(c->anchors, run->timeline.anchors, anchors * sizeof *c->anchors);
-    c->timeline = (sp_timeline){c->anchors, anchors, anchors};
+    c->timeline = (sp_timeline){.anchors = c->anchors, .count = anchors, .size = anchors};
     c->thread_count = run->row_count;
     c->task_count = run->task_count;
     pthread_mutex_unlock(&run->lock);
@@ -430,8 +430,9 @@ static bool task_row(const sp_run *run, const sp_task *task, sp_task_info *info,
     const sp_timeline *timeline = &run->timeline;
     const uint64_t running = atomic_load_explicit(&task->running, memory_order_relaxed);
     const uint64_t suspended = atomic_load_explicit(&task->suspended, memory_order_relaxed);
-    *info = (sp_task_info){.rank = rank, .index = task->index, .thread_index = task->thread_index,
-                           .created_ns = relative(run, cursor, task->created), .done_ns = relative(run, cursor, task->done),
+    *info = (sp_task_info){.rank = rank, .index = task->index, .created_ns = relative(run, cursor, task->created),
+                           .thread_index = atomic_load_explicit(&task->thread_index, memory_order_relaxed),
+                           .done_ns = relative(run, cursor, atomic_load_explicit(&task->done, memory_order_relaxed)),
                            .steps = (int64_t)atomic_load_explicit(&task->steps, memory_order_relaxed),
                            .running_ns = sp_timeline_duration(timeline, running),
                            .suspended_ns = sp_timeline_duration(timeline, suspended)};
@@ -446,11 +447,9 @@ static bool task_table(sp_run *run, sp_profile *profile, uint32_t rank, sp_timel
 {
     profile->tasks = calloc(run->task_count + 1, sizeof *profile->tasks);
     if (profile->tasks == NULL) return false;
-    for (size_t i = 0; i < run->task_count; i++) {
+    for (size_t i = run->hidden_tasks; i < run->task_count; i++) {
         const sp_task *task = &run->task_pages[i / SP_TASKS_PER_PAGE][i % SP_TASKS_PER_PAGE];
-        const bool made = task_row(run, task, &profile->tasks[i], rank, cursor);
-        profile->task_count = i + 1;
-        if (!made) return false;
+        if (!task_row(run, task, &profile->tasks[profile->task_count++], rank, cursor)) return false;
     }
     return true;
 }
@@ -542,6 +541,7 @@ sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_p
                          sp_error *error)
 {
     collection c = {.run = run, .next_call_id = first_call_id};
+    sp_fork_hold();
     pthread_mutex_lock(&run->collecting);
     sp_status status = choose(&c, error);
     if (status == SP_OK) status = shape(&c, rank, lane_keys != NULL, error);
@@ -558,6 +558,7 @@ sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_p
         }
     }
     pthread_mutex_unlock(&run->collecting);
+    sp_fork_release();
     collection_free(&c);
     return status;
 }

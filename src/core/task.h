@@ -67,7 +67,7 @@ static inline sp_lane sp_log_enter_step(sp_log *log, sp_task *task)
     const sp_ticks now = sp_clock_read();
     if (SP_UNLIKELY(now >= log->anchor_due)) sp_log_anchor(log, now);
     sp_task_resume(task, now);
-    task->thread_index = log->row->index;
+    atomic_store_explicit(&task->thread_index, log->row->index, memory_order_relaxed);
     sp_log_set_lane(log, task);
     return before;
 }

@@ -52,6 +52,22 @@ static void run_dealloc(PyObject *self)
 
 /* ---- collect ---- */
 
+/*
+ * A fork waits meanwhile, so that a child has the parts whole and their lock free. The interpreter must not be waited for in
+ * between: the one who forks may hold it.
+ */
+static void parts_lock(sp_run_object *object)
+{
+    sp_fork_hold();
+    pthread_mutex_lock(&object->lock);
+}
+
+static void parts_unlock(sp_run_object *object)
+{
+    pthread_mutex_unlock(&object->lock);
+    sp_fork_release();
+}
+
 static const sp_row *row_of_name(const sp_profile *profile, const char *name, size_t *from)
 {
     /* Rows of both profiles are in order of creation, so that the search goes on where it stopped. */
@@ -132,10 +148,10 @@ static PyObject *run_collect(PyObject *self, PyObject *none)
     sp_status status;
     sp_thread_names_refresh(object->run);
     Py_BEGIN_ALLOW_THREADS
-    pthread_mutex_lock(&object->lock);
+    parts_lock(object);
     status = collect(object, &error);
     if (status == SP_OK) profile = sp_profile_share(object->parts[0].profile);
-    pthread_mutex_unlock(&object->lock);
+    parts_unlock(object);
     Py_END_ALLOW_THREADS
     return status == SP_OK ? sp_profile_object_new(profile) : sp_python_raise(status, &error, NULL);
 }
@@ -157,17 +173,32 @@ static PyObject *run_tables(PyObject *self, PyObject *none)
 static PyObject *run_collect_lanes(PyObject *self, PyObject *none)
 {
     sp_run_object *object = (sp_run_object *)self;
+    size_t size = 0;
+    bool kept = false;
+    void *copy = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    parts_lock(object);
     const sp_part *part = &object->parts[0];
-    if (object->part_count == 0 || part->lanes == NULL) Py_RETURN_NONE;
-    const size_t size = (size_t)part->profile->call_count * sizeof(int64_t);
-    return PyBytes_FromStringAndSize((const char *)part->lanes, (Py_ssize_t)size);
+    if (object->part_count && part->lanes) {
+        kept = true;
+        size = (size_t)part->profile->call_count * sizeof(int64_t);
+        copy = malloc(size ? size : 1);
+        if (copy) memcpy(copy, part->lanes, size);
+    }
+    parts_unlock(object);
+    Py_END_ALLOW_THREADS
+    if (!kept) Py_RETURN_NONE;
+    if (copy == NULL) return PyErr_NoMemory();
+    PyObject *lanes = PyBytes_FromStringAndSize(copy, (Py_ssize_t)size);
+    free(copy);
+    return lanes;
 }
 
 static PyObject *run_confirm(PyObject *self, PyObject *none)
 {
     sp_run_object *object = (sp_run_object *)self;
     Py_BEGIN_ALLOW_THREADS
-    pthread_mutex_lock(&object->lock);
+    parts_lock(object);
     if (object->part_count) {
         object->next_call_id += (int64_t)object->parts[0].profile->call_count;
         part_free(&object->parts[0]);
@@ -176,7 +207,7 @@ static PyObject *run_confirm(PyObject *self, PyObject *none)
         object->parts[1] = (sp_part){0};
         object->part_count--;
     }
-    pthread_mutex_unlock(&object->lock);
+    parts_unlock(object);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -279,8 +310,7 @@ static PyObject *run_lost(PyObject *self, void *closure)
 {
     sp_run *run = ((sp_run_object *)self)->run;
     pthread_mutex_lock(&run->lock);
-    uint64_t lost = run->lost;
-    for (sp_log *log = run->logs; log; log = log->next_of_run) lost += atomic_load(&log->lost);
+    const uint64_t lost = sp_run_lost(run);
     pthread_mutex_unlock(&run->lock);
     return PyLong_FromUnsignedLongLong(lost);
 }

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 class Buffer(Protocol):  # any object with the buffer protocol
     ...
 
+__version__: str  # of the package and of the library in it
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 class CorruptProfileError(OSError): ...
@@ -133,6 +135,10 @@ class Recorder:
     def resume(self) -> None: ...
     def refilter(self, enabled: Callable[[str, tuple[str, ...]], bool] | None) -> None:
         """Decide again which regions record (they ask at their next entry)."""
+    def add(self, name: str) -> Region:
+        """The region called ``name``; made when new, without a file and line."""
+    def adopt(self, region: Region) -> Region:
+        """List a region of an earlier run with those of the current one; returns the one that has the name now."""
     def regions(self) -> list[Region]:
         """Every region of the current run, in order of creation."""
 

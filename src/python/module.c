@@ -83,7 +83,7 @@ static int module_exec(PyObject *module)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i](module) < 0) return -1;
     }
-    return 0;
+    return PyModule_AddStringConstant(module, "__version__", sp_version());
 }
 
 static PyModuleDef_Slot module_slots[] = {

@@ -121,16 +121,46 @@ static PyObject *block_text(PyObject *file, int line)
     return text;
 }
 
+/* Whether a frame runs code of this package, whose own lines are nobody's place of use. */
+static bool is_own_frame(PyFrameObject *frame)
+{
+    PyObject *globals = PyObject_GetAttrString((PyObject *)frame, "f_globals");
+    PyObject *name = globals ? PyMapping_GetItemString(globals, "__name__") : NULL;
+    bool own = false;
+    if (name && PyUnicode_Check(name)) {
+        const char *text = PyUnicode_AsUTF8(name);
+        own = text && strncmp(text, "scope_profiler.", strlen("scope_profiler.")) == 0;
+    }
+    Py_XDECREF(name);
+    Py_XDECREF(globals);
+    PyErr_Clear();
+    return own;
+}
+
+/* The innermost frame that is the program's; a new reference, or NULL. */
+static PyFrameObject *caller(void)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+    Py_XINCREF(frame);
+    while (frame && is_own_frame(frame)) {
+        PyFrameObject *back = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = back;
+    }
+    return frame;
+}
+
 static PyObject *region_at_caller(sp_recorder_object *recorder, PyObject *name, PyObject *tags)
 {
     PyObject *file = NULL, *text = NULL;
     int line = -1;
-    PyFrameObject *frame = PyEval_GetFrame();
+    PyFrameObject *frame = caller();
     if (frame) {
         PyCodeObject *code = PyFrame_GetCode(frame);
         file = Py_NewRef(code->co_filename);
         line = PyFrame_GetLineNumber(frame);
         Py_DECREF(code);
+        Py_DECREF(frame);
         if (recorder->capture_source) text = block_text(file, line);
     }
     PyObject *region = sp_recorder_region((PyObject *)recorder, name, tags, file, line, text);
@@ -331,6 +361,21 @@ static PyObject *recorder_refilter(PyObject *self, PyObject *enabled)
     Py_RETURN_NONE;
 }
 
+static PyObject *recorder_add(PyObject *self, PyObject *name)
+{
+    return sp_recorder_region(self, name, NULL, NULL, -1, NULL);
+}
+
+static PyObject *recorder_adopt(PyObject *self, PyObject *object)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    if (!PyObject_TypeCheck(object, sp_region_type) || ((sp_region_object *)object)->recorder != recorder) {
+        PyErr_SetString(PyExc_TypeError, "adopt() needs a region of this recorder");
+        return NULL;
+    }
+    return Py_XNewRef(PyDict_SetDefault(recorder->regions, ((sp_region_object *)object)->name, object));
+}
+
 static PyObject *recorder_regions(PyObject *self, PyObject *none)
 {
     return PyDict_Values(((sp_recorder_object *)self)->regions);
@@ -432,6 +477,9 @@ static PyMethodDef recorder_methods[] = {
     {"resume", recorder_resume, METH_NOARGS, "Record again."},
     {"refilter", recorder_refilter, METH_O,
      "Decide again by the callable (name, tags) -> bool, or None for all, which regions record."},
+    {"add", recorder_add, METH_O, "The region of this name; made when new, without a file and line."},
+    {"adopt", recorder_adopt, METH_O,
+     "List a region of an earlier run with those of the current one; returns the one that has the name now."},
     {"regions", recorder_regions, METH_NOARGS, "The regions of the current run, in order of creation."},
     {NULL, NULL, 0, NULL},
 };

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from ._core import Recorder, Run
+    from ._tracker import ConcurrencyTracker
     from .options import GPUOptions as GPUOptions
     from .options import HDF5Options as HDF5Options
     from .options import MemrayOptions as MemrayOptions
@@ -33,8 +35,7 @@ class ProfilingConfig:
     """One checked configuration: every setting is an attribute of its name.
 
     ``metadata`` describes the run and the machine (keys as in the file), ``start_time_ns`` is its start in nanoseconds of
-    ``time.perf_counter_ns()``, ``paused`` is True between ``pause()`` and ``resume()``, and ``tracker`` holds the lanes of
-    a run that follows tasks (None otherwise).
+    ``time.perf_counter_ns()``, ``paused`` is True between ``pause()`` and ``resume()``.
 
     Raises
     ------
@@ -75,7 +76,6 @@ class ProfilingConfig:
     enable_tags: tuple[str, ...]
     checkpoint: str
 
-    tracker: Any = None
     comm: Any = None  # the MPI communicator of the run; None: a single process
     paused: bool = False
 
@@ -93,6 +93,25 @@ class ProfilingConfig:
         self._facts = RunFacts(full=self.metadata_detail == "full")
         self._metadata: dict[str, Any] | None = None
         self._start_time_ns: int | None = None
+        self._tracked: tuple[Recorder, Run] | None = None
+        self._tracker: ConcurrencyTracker | None = None
+
+    @property
+    def tracker(self) -> ConcurrencyTracker | None:
+        """The threads, tasks and greenlets of the run, once it has started; None if it does not track them."""
+        if self._tracker is None and self._tracked is not None:
+            from ._tracker import ConcurrencyTracker
+
+            tracker = ConcurrencyTracker(self.track_async)
+            tracker._attach(*self._tracked)
+            self._tracker = tracker
+        return self._tracker
+
+    def track(self, recorder: Recorder, run: Run) -> None:
+        """The run of this configuration has started."""
+        self.start_time_ns = run.start_ns
+        self._tracker = None
+        self._tracked = (recorder, run) if self.track_threads else None
 
     @property
     def start_time_ns(self) -> int:

@@ -80,7 +80,7 @@ class _State:
                 source_path=_source_path(config.metadata_detail),
             )
             run.keep_lanes = self.annotates
-            config.start_time_ns = run.start_ns
+            config.track(self.recorder, run)
             self.recording = Recording(run, config)
         else:
             self.recorder.forget()

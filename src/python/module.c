@@ -3,11 +3,9 @@
 
 #include <string.h>
 
-#include "python/greenlets.h"
 #include "python/recorder.h"
-#include "python/records.h"
 #include "python/call_tree_object.h"
-#include "python/path_summary_object.h"
+#include "python/hdf5_object.h"
 #include "python/profile_object.h"
 
 static sp_state the_state;
@@ -64,14 +62,12 @@ PyObject *sp_python_raise(sp_status status, const sp_error *error, const char *p
 static int (*const parts[])(PyObject *) = {
     sp_python_add_errors,
     sp_python_add_profile,
+    sp_python_add_hdf5,
     sp_python_add_call_tree,
-    sp_python_add_path_summary,
     sp_python_add_region,
     sp_python_add_recorder,
     sp_python_add_run,
-    sp_python_add_records,
     sp_python_add_thread_hook,
-    sp_python_add_greenlets,
 };
 
 static int module_exec(PyObject *module)
@@ -83,7 +79,7 @@ static int module_exec(PyObject *module)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i](module) < 0) return -1;
     }
-    return PyModule_AddStringConstant(module, "__version__", sp_version());
+    return 0;
 }
 
 static PyModuleDef_Slot module_slots[] = {

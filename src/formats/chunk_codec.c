@@ -1,0 +1,256 @@
+#include "formats/chunk_codec.h"
+
+#include <libdeflate.h>
+#include <lzf.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+struct sp_coder {
+    struct libdeflate_compressor *deflate;
+    int deflate_level;
+    struct libdeflate_decompressor *inflate;
+    ZSTD_CCtx *zstd;
+    ZSTD_DCtx *unzstd;
+    uint8_t *scratch;
+    size_t scratch_size;
+};
+
+sp_coder *sp_coder_new(void)
+{
+    return calloc(1, sizeof(sp_coder));
+}
+
+void sp_coder_free(sp_coder *coder)
+{
+    if (coder == NULL) return;
+    libdeflate_free_compressor(coder->deflate);
+    libdeflate_free_decompressor(coder->inflate);
+    ZSTD_freeCCtx(coder->zstd);
+    ZSTD_freeDCtx(coder->unzstd);
+    free(coder->scratch);
+    free(coder);
+}
+
+bool sp_filter_known(int filter)
+{
+    return filter == SP_FILTER_DEFLATE || filter == SP_FILTER_SHUFFLE || filter == SP_FILTER_FLETCHER32 ||
+        filter == SP_FILTER_LZF || filter == SP_FILTER_ZSTD;
+}
+
+/* Deflate: 258 bytes from 2 bits. LZF: 264 bytes from 3. Zstandard: a 128 KiB block of one byte takes 4. */
+uint64_t sp_pipeline_expansion(const sp_pipeline *pipeline)
+{
+    uint64_t expansion = 1;
+    for (int i = 0; i < pipeline->count; i++) {
+        const int filter = pipeline->filters[i];
+        if (filter == SP_FILTER_DEFLATE) expansion *= 1033;
+        if (filter == SP_FILTER_LZF) expansion *= 89;
+        if (filter == SP_FILTER_ZSTD) expansion *= 32769;
+    }
+    return expansion;
+}
+
+size_t sp_encoded_bound(size_t size)
+{
+    const size_t deflate = libdeflate_zlib_compress_bound(NULL, size), zstd = ZSTD_compressBound(size);
+    return (deflate > zstd ? deflate : zstd) + 64;
+}
+
+static uint8_t *scratch_of(sp_coder *coder, size_t size)
+{
+    if (coder->scratch_size < size) {
+        free(coder->scratch);
+        coder->scratch = malloc(size);
+        coder->scratch_size = coder->scratch ? size : 0;
+    }
+    return coder->scratch;
+}
+
+/* -- shuffle: byte k of every element together; bytes beyond the last whole element stay at the end -- */
+
+static void shuffle(const uint8_t *in, uint8_t *out, size_t size, size_t element)
+{
+    const size_t count = size / element;
+    if (element == 8) { /* a constant that the compiler can make vector code of */
+        for (size_t b = 0; b < 8; b++) {
+            for (size_t i = 0; i < count; i++) out[b * count + i] = in[i * 8 + b];
+        }
+    } else {
+        for (size_t b = 0; b < element; b++) {
+            for (size_t i = 0; i < count; i++) out[b * count + i] = in[i * element + b];
+        }
+    }
+    memcpy(out + count * element, in + count * element, size - count * element);
+}
+
+static void unshuffle(const uint8_t *in, uint8_t *out, size_t size, size_t element)
+{
+    const size_t count = size / element;
+    if (element == 8) {
+        for (size_t i = 0; i < count; i++) {
+            uint64_t value = 0;
+            for (size_t b = 0; b < 8; b++) value |= (uint64_t)in[b * count + i] << (8 * b);
+            for (size_t b = 0; b < 8; b++) out[i * 8 + b] = (uint8_t)(value >> (8 * b));
+        }
+    } else {
+        for (size_t b = 0; b < element; b++) {
+            for (size_t i = 0; i < count; i++) out[i * element + b] = in[b * count + i];
+        }
+    }
+    memcpy(out + count * element, in + count * element, size - count * element);
+}
+
+/* -- Fletcher32 as HDF5 computes it: over big-endian 16-bit words -- */
+
+static uint32_t fletcher32(const uint8_t *data, size_t size)
+{
+    uint32_t a = 0, b = 0;
+    size_t words = size / 2;
+    while (words) {
+        size_t run = words > 360 ? 360 : words; /* no overflow of 32 bits before the reduction */
+        words -= run;
+        for (; run; run--, data += 2) {
+            a += (uint32_t)data[0] << 8 | data[1];
+            b += a;
+        }
+        a = (a & 0xffff) + (a >> 16);
+        b = (b & 0xffff) + (b >> 16);
+    }
+    if (size % 2) {
+        a += (uint32_t)*data << 8;
+        b += a;
+        a = (a & 0xffff) + (a >> 16);
+        b = (b & 0xffff) + (b >> 16);
+    }
+    a = (a & 0xffff) + (a >> 16);
+    b = (b & 0xffff) + (b >> 16);
+    return b << 16 | a;
+}
+
+/* -- codecs: the size of the result, 0 when it is not smaller (encoding) or not right (decoding) -- */
+
+static size_t deflate_encode(sp_coder *coder, int level, const void *in, size_t size, void *out, size_t room)
+{
+    if (coder->deflate == NULL || coder->deflate_level != level) {
+        libdeflate_free_compressor(coder->deflate);
+        coder->deflate = libdeflate_alloc_compressor(level);
+        coder->deflate_level = level;
+        if (coder->deflate == NULL) return 0;
+    }
+    return libdeflate_zlib_compress(coder->deflate, in, size, out, room);
+}
+
+static bool deflate_decode(sp_coder *coder, const void *in, size_t size, void *out, size_t out_size)
+{
+    if (coder->inflate == NULL) coder->inflate = libdeflate_alloc_decompressor();
+    return coder->inflate &&
+        libdeflate_zlib_decompress(coder->inflate, in, size, out, out_size, NULL) == LIBDEFLATE_SUCCESS;
+}
+
+static size_t zstd_encode(sp_coder *coder, int level, const void *in, size_t size, void *out, size_t room)
+{
+    if (coder->zstd == NULL) coder->zstd = ZSTD_createCCtx();
+    if (coder->zstd == NULL) return 0;
+    const size_t used = ZSTD_compressCCtx(coder->zstd, out, room, in, size, level);
+    return ZSTD_isError(used) ? 0 : used;
+}
+
+static bool zstd_decode(sp_coder *coder, const void *in, size_t size, void *out, size_t out_size)
+{
+    if (coder->unzstd == NULL) coder->unzstd = ZSTD_createDCtx();
+    return coder->unzstd && ZSTD_decompressDCtx(coder->unzstd, out, out_size, in, size) == out_size;
+}
+
+static size_t codec_encode(sp_coder *coder, int filter, int level, const void *in, size_t size, void *out, size_t room)
+{
+    if (filter == SP_FILTER_DEFLATE) return deflate_encode(coder, level, in, size, out, room);
+    if (filter == SP_FILTER_ZSTD) return zstd_encode(coder, level, in, size, out, room);
+    return size > UINT32_MAX ? 0 : lzf_compress(in, (unsigned)size, out, (unsigned)(size - 1));
+}
+
+static bool codec_decode(sp_coder *coder, int filter, const void *in, size_t size, void *out, size_t out_size)
+{
+    if (filter == SP_FILTER_DEFLATE) return deflate_decode(coder, in, size, out, out_size);
+    if (filter == SP_FILTER_ZSTD) return zstd_decode(coder, in, size, out, out_size);
+    if (size > UINT32_MAX || out_size > UINT32_MAX) return false;
+    return lzf_decompress(in, (unsigned)size, out, (unsigned)out_size) == out_size;
+}
+
+static bool is_codec(int filter)
+{
+    return filter == SP_FILTER_DEFLATE || filter == SP_FILTER_LZF || filter == SP_FILTER_ZSTD;
+}
+
+sp_status sp_chunk_encode(sp_coder *coder, const sp_pipeline *pipeline, void *raw, size_t size, void *out,
+                          size_t *out_size, uint32_t *skipped)
+{
+    const void *data = raw;
+    *skipped = 0;
+    for (int i = 0; i < pipeline->count; i++) {
+        const int filter = pipeline->filters[i];
+        if (filter == SP_FILTER_SHUFFLE) {
+            uint8_t *planes = scratch_of(coder, size);
+            if (planes == NULL) return SP_ERR_NO_MEMORY;
+            shuffle(data, planes, size, pipeline->element);
+            data = planes;
+            continue;
+        }
+        if (!is_codec(filter) || i + 1 != pipeline->count) return SP_ERR_UNSUPPORTED;
+        const size_t used = codec_encode(coder, filter, pipeline->level, data, size, out, sp_encoded_bound(size));
+        if (used > 0 && used < size) {
+            *out_size = used;
+            return SP_OK;
+        }
+        *skipped |= 1u << i;
+    }
+    memcpy(out, data, size);
+    *out_size = size;
+    return SP_OK;
+}
+
+/* Undo the checksum: it is right, and its 4 bytes are cut off. */
+static bool take_checksum(const uint8_t *data, size_t *size)
+{
+    if (*size < 4) return false;
+    *size -= 4;
+    const uint8_t *at = data + *size;
+    const uint32_t stored = (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+    const uint32_t real = fletcher32(data, *size);
+    /* HDF5 before 1.6.3 stored it with the bytes of each half swapped, on little-endian machines */
+    const uint32_t swapped = (real & 0x00ff00ff) << 8 | (real & 0xff00ff00) >> 8;
+    return stored == real || stored == swapped;
+}
+
+sp_status sp_chunk_decode(sp_coder *coder, const sp_pipeline *pipeline, void *stored, size_t size, uint32_t skipped,
+                          void *out, size_t out_size)
+{
+    uint8_t *data = stored;
+    int codecs = 0;
+    for (int i = pipeline->count - 1; i >= 0; i--) {
+        const int filter = pipeline->filters[i];
+        if (skipped & 1u << i) continue;
+        if (filter == SP_FILTER_FLETCHER32) {
+            if (!take_checksum(data, &size)) return SP_ERR_CORRUPT;
+        } else if (filter == SP_FILTER_SHUFFLE) {
+            if (size != out_size) return SP_ERR_CORRUPT;
+            uint8_t *whole = data == out ? scratch_of(coder, out_size) : out;
+            if (whole == NULL) return SP_ERR_NO_MEMORY;
+            unshuffle(data, whole, out_size, pipeline->element);
+            data = whole;
+        } else if (is_codec(filter)) {
+            /* A second codec would need to know the size between the two: no writer makes such files. */
+            if (codecs++) return SP_ERR_UNSUPPORTED;
+            uint8_t *plain = scratch_of(coder, out_size);
+            if (plain == NULL) return SP_ERR_NO_MEMORY;
+            if (!codec_decode(coder, filter, data, size, plain, out_size)) return SP_ERR_CORRUPT;
+            data = plain;
+            size = out_size;
+        } else {
+            return SP_ERR_UNSUPPORTED;
+        }
+    }
+    if (size != out_size) return SP_ERR_CORRUPT;
+    if (data != out) memcpy(out, data, out_size);
+    return SP_OK;
+}

@@ -1,0 +1,220 @@
+#include "formats/file_replace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINKS_MAX 40 /* as the kernel */
+
+static sp_status cannot_write(sp_error *error, const char *path)
+{
+    return sp_fail_errno(error, SP_ERR_IO, "cannot write %s", path);
+}
+
+/* The directory of `path` as a malloc'ed path that can be opened. */
+static char *directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) return strdup(".");
+    return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* directory + "/" + name, malloc'ed. */
+static char *join(const char *directory, const char *name)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/%s", directory, name) < 0) return NULL;
+    return path;
+}
+
+/* Whether the link may have been planted for us to follow: the rule of Linux's protected_symlinks, which may be off. */
+static bool planted(const char *directory, const struct stat *link)
+{
+    struct stat parent;
+    if (stat(directory, &parent) < 0) return false;
+    const bool shared = (parent.st_mode & S_ISVTX) && (parent.st_mode & S_IWOTH);
+    return shared && link->st_uid != geteuid() && link->st_uid != parent.st_uid;
+}
+
+/* What the link at `path` points to, relative to the link's directory; malloc'ed. NULL with errno. */
+static char *link_target(const char *directory, const char *path)
+{
+    char text[PATH_MAX];
+    const ssize_t size = readlink(path, text, sizeof text - 1);
+    if (size < 0) return NULL;
+    text[size] = '\0';
+    return text[0] == '/' ? strdup(text) : join(directory, text);
+}
+
+/* The path of the file to replace: `path`, or where the links at its last component lead. NULL with errno. */
+static char *resolve(const char *path)
+{
+    char *target = strdup(path);
+    for (int links = 0; target; links++) {
+        struct stat status;
+        if (lstat(target, &status) < 0) {
+            if (errno == ENOENT) return target; /* a new file, if its directory exists */
+            break;
+        }
+        if (!S_ISLNK(status.st_mode)) return target;
+        if (links == LINKS_MAX) {
+            errno = ELOOP;
+            break;
+        }
+        char *directory = directory_of(target);
+        if (directory && planted(directory, &status)) {
+            free(directory);
+            return target;
+        }
+        char *next = directory ? link_target(directory, target) : NULL;
+        free(directory);
+        if (next == NULL) break;
+        free(target);
+        target = next;
+    }
+    const int problem = target ? errno : ENOMEM;
+    free(target);
+    errno = problem;
+    return NULL;
+}
+
+/* 0 if `target` can be replaced: a regular file, a (planted) link or nothing. Its status is in `old` when it exists. */
+static int check_target(const char *target, struct stat *old, bool *exists)
+{
+    *exists = lstat(target, old) == 0;
+    if (!*exists) return errno == ENOENT ? 0 : -1;
+    if (S_ISDIR(old->st_mode)) errno = EISDIR;
+    else if (!S_ISREG(old->st_mode) && !S_ISLNK(old->st_mode)) errno = EINVAL; /* never rename over a device */
+    else return 0;
+    return -1;
+}
+
+/* ".name.xxxxxxxxxxxxxxxx.tmp" in the target's directory; a long name is cut so that it still fits. */
+static char *temporary_name(const char *target)
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != sizeof random) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        random = ((uint64_t)getpid() << 32) ^ (uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 30;
+    }
+    char *directory = directory_of(target), *path = NULL;
+    if (directory == NULL) return NULL;
+    if (asprintf(&path, "%s/.%.200s.%016llx.tmp", directory, base_of(target), (unsigned long long)random) < 0) {
+        path = NULL;
+    }
+    free(directory);
+    return path;
+}
+
+/* Give the temporary the permissions of the file it replaces. A foreign owner is kept if we may (root), else ignored. */
+static int keep_permissions(int fd, const struct stat *old)
+{
+    struct stat fresh;
+    if (fstat(fd, &fresh) < 0) return -1;
+    if (old->st_uid != fresh.st_uid || old->st_gid != fresh.st_gid) {
+        const int ignored = fchown(fd, old->st_uid, old->st_gid);
+        (void)ignored;
+    }
+    return fchmod(fd, old->st_mode & 0777);
+}
+
+sp_status sp_replace_begin(sp_replacement *replacement, const char *path, sp_error *error)
+{
+    struct stat old;
+    bool exists;
+    *replacement = (sp_replacement){.fd = -1, .path = path};
+    if (*path == '\0') {
+        errno = ENOENT;
+        return sp_fail_errno(error, SP_ERR_IO, "cannot write a file without a name");
+    }
+    replacement->target = resolve(path);
+    if (replacement->target == NULL || check_target(replacement->target, &old, &exists) < 0) goto failed;
+    for (int attempt = 0; replacement->fd < 0; attempt++) {
+        free(replacement->temporary);
+        replacement->temporary = temporary_name(replacement->target);
+        if (replacement->temporary == NULL) goto failed;
+        /* 0666: the kernel takes the umask off; asking for the umask would be a race with other threads. */
+        replacement->fd = open(replacement->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (replacement->fd < 0 && (errno != EEXIST || attempt == 100)) {
+            free(replacement->temporary);
+            replacement->temporary = NULL; /* not ours to remove */
+            goto failed;
+        }
+    }
+    if (exists && S_ISREG(old.st_mode) && keep_permissions(replacement->fd, &old) < 0) goto failed;
+    return SP_OK;
+failed:
+    cannot_write(error, path);
+    sp_replace_abort(replacement);
+    return SP_ERR_IO;
+}
+
+/* Make a rename in `directory` durable. Some file systems cannot sync a directory: that is not an error. */
+static int sync_directory(const char *target)
+{
+    char *directory = directory_of(target);
+    if (directory == NULL) return -1;
+    const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(directory);
+    if (fd < 0) return errno == EACCES ? 0 : -1; /* a directory that may be written but not read */
+    const int result = fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
+    const int problem = errno;
+    close(fd);
+    errno = problem;
+    return result;
+}
+
+sp_status sp_replace_commit(sp_replacement *replacement, sp_error *error)
+{
+    if (fsync(replacement->fd) < 0 && errno != EINVAL) goto failed;
+    if (rename(replacement->temporary, replacement->target) < 0) goto failed;
+    free(replacement->temporary);
+    replacement->temporary = NULL;
+    if (sync_directory(replacement->target) < 0) goto failed;
+    sp_replace_abort(replacement);
+    return SP_OK;
+failed:
+    cannot_write(error, replacement->path);
+    sp_replace_abort(replacement);
+    return SP_ERR_IO;
+}
+
+void sp_replace_abort(sp_replacement *replacement)
+{
+    if (replacement->temporary) unlink(replacement->temporary);
+    if (replacement->fd >= 0) close(replacement->fd);
+    free(replacement->temporary);
+    free(replacement->target);
+    *replacement = (sp_replacement){.fd = -1};
+}
+
+sp_status sp_replace_check(const char *path, sp_error *error)
+{
+    struct stat old;
+    bool exists;
+    char *target = *path ? resolve(path) : NULL, *directory = NULL;
+    if (*path == '\0') errno = ENOENT;
+    bool fine = target && check_target(target, &old, &exists) == 0;
+    if (fine) {
+        directory = directory_of(target);
+        fine = directory && access(directory, W_OK | X_OK) == 0;
+    }
+    if (!fine) cannot_write(error, path);
+    free(target);
+    free(directory);
+    return fine ? SP_OK : SP_ERR_IO;
+}

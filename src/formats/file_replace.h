@@ -1,0 +1,38 @@
+/*
+ * file_replace.h - a file that is either the old one or the whole new one, whatever happens in between.
+ *
+ * The new content is written to a temporary file in the target's directory; commit makes it durable (fsync), renames it
+ * over the target and makes the directory durable. A symbolic link at the path is kept: what it points to is replaced.
+ * The one exception is a link that somebody else planted in a directory everybody may write to (sticky, like /tmp): it is
+ * replaced itself, so that nobody can choose which file we overwrite. An existing file's permissions are kept, and its owner
+ * where we may; a new file gets what the umask leaves.
+ */
+#ifndef SP_FORMATS_FILE_REPLACE_H
+#define SP_FORMATS_FILE_REPLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/error.h"
+
+typedef struct sp_replacement {
+    char *target;    /* what will be replaced: the path with its last component's links resolved */
+    char *temporary; /* write here; made by begin with the final permissions */
+    int fd;          /* of the temporary, open for reading and writing */
+    const char *path; /* as the caller named it, for messages; not owned */
+} sp_replacement;
+
+/* Make the temporary. On failure nothing is left behind and the structure needs no abort. */
+sp_status sp_replace_begin(sp_replacement *replacement, const char *path, sp_error *error);
+
+/* Put it in place. On failure the temporary is removed and the target is as it was. */
+sp_status sp_replace_commit(sp_replacement *replacement, sp_error *error);
+
+/* Remove the temporary. */
+void sp_replace_abort(sp_replacement *replacement);
+
+/* Whether begin would succeed now, without making anything: the directory is there and may be written, the path is not a
+ * directory or a device. */
+sp_status sp_replace_check(const char *path, sp_error *error);
+
+#endif

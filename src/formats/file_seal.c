@@ -1,0 +1,95 @@
+#include "formats/file_seal.h"
+
+#include <errno.h>
+#include <libdeflate.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const uint8_t magic[8] = "SPSEAL\x01\n";
+
+static void put(uint8_t *at, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t get(const uint8_t *at, int bytes)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+static void make_seal(uint8_t seal[SP_SEAL_SIZE], uint64_t covered, uint32_t checksum)
+{
+    memcpy(seal, magic, sizeof magic);
+    put(seal + 8, covered, 8);
+    put(seal + 16, checksum, 4);
+    put(seal + 20, libdeflate_crc32(0, seal, 20), 4);
+}
+
+/* Read exactly `size` bytes at `offset`; 0, or -1 with errno (EIO when the file is shorter). */
+static int read_at(int fd, void *buffer, size_t size, uint64_t offset)
+{
+    uint8_t *at = buffer;
+    while (size) {
+        const ssize_t got = pread(fd, at, size, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got == 0) errno = EIO;
+        if (got <= 0) return -1;
+        at += got;
+        offset += (uint64_t)got;
+        size -= (size_t)got;
+    }
+    return 0;
+}
+
+static int checksum_file(int fd, uint64_t size, uint32_t *checksum)
+{
+    const size_t room = 256 << 10; /* stays in the second-level cache */
+    uint8_t *buffer = malloc(room);
+    if (buffer == NULL) return -1;
+    *checksum = 0;
+    int result = 0;
+    for (uint64_t offset = 0; offset < size && result == 0;) {
+        const size_t part = size - offset < room ? (size_t)(size - offset) : room;
+        result = read_at(fd, buffer, part, offset);
+        if (result == 0) *checksum = libdeflate_crc32(*checksum, buffer, part);
+        offset += part;
+    }
+    const int problem = errno;
+    free(buffer);
+    errno = problem;
+    return result;
+}
+
+sp_status sp_seal_append(int fd)
+{
+    struct stat status;
+    uint8_t seal[SP_SEAL_SIZE];
+    uint32_t checksum;
+    if (fstat(fd, &status) < 0 || checksum_file(fd, (uint64_t)status.st_size, &checksum) < 0) return SP_ERR_IO;
+    make_seal(seal, (uint64_t)status.st_size, checksum);
+    const ssize_t put_bytes = pwrite(fd, seal, sizeof seal, status.st_size);
+    if (put_bytes == (ssize_t)sizeof seal) return SP_OK;
+    if (put_bytes >= 0) errno = ENOSPC;
+    return SP_ERR_IO;
+}
+
+sp_status sp_seal_check(int fd, uint64_t size, sp_seal *seal)
+{
+    uint8_t found[SP_SEAL_SIZE], wanted[SP_SEAL_SIZE];
+    uint32_t checksum;
+    *seal = SP_SEAL_NONE;
+    if (size < SP_SEAL_SIZE) return SP_OK;
+    const uint64_t covered = size - SP_SEAL_SIZE;
+    if (read_at(fd, found, sizeof found, covered) < 0) return SP_ERR_IO;
+    if (memcmp(found, magic, sizeof magic) != 0) return SP_OK;
+    *seal = SP_SEAL_BROKEN;
+    make_seal(wanted, covered, (uint32_t)get(found + 16, 4));
+    if (memcmp(found, wanted, sizeof found) != 0) return SP_OK;
+    if (checksum_file(fd, covered, &checksum) < 0) return SP_ERR_IO;
+    if (checksum == get(found + 16, 4)) *seal = SP_SEAL_WHOLE;
+    return SP_OK;
+}

@@ -1,0 +1,157 @@
+/*
+ * hdf5_object.c - read_h5 and write_h5.
+ *
+ * libhdf5 is used without the GIL, under a lock of our own, where it is our own copy or thread-safe. Else h5py, or another
+ * package, may be inside it at the same time: then the GIL is kept, and h5py's lock is taken where h5py is loaded, because
+ * h5py lets go of the GIL inside the library.
+ */
+#include "python/hdf5_object.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/file_replace.h"
+#include "formats/hdf5.h"
+#include "python/profile_object.h"
+
+typedef struct library_turn {
+    PyObject *h5py_lock; /* held, or NULL */
+    PyThreadState *thread;
+} library_turn;
+
+/* h5py's lock, if h5py is loaded and we share libhdf5 with it. A new reference, or NULL without an exception. */
+static PyObject *find_h5py_lock(void)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    PyObject *objects = modules ? PyDict_GetItemString(modules, "h5py._objects") : NULL;
+    PyObject *lock = objects ? PyObject_GetAttrString(objects, "phil") : NULL;
+    if (lock == NULL) PyErr_Clear();
+    return lock;
+}
+
+static int begin_turn(library_turn *turn)
+{
+    *turn = (library_turn){0};
+    if (sp_hdf5_concurrent()) {
+        turn->thread = PyEval_SaveThread();
+        return 0;
+    }
+    turn->h5py_lock = find_h5py_lock();
+    if (turn->h5py_lock) {
+        PyObject *taken = PyObject_CallMethod(turn->h5py_lock, "acquire", NULL);
+        if (taken == NULL) {
+            Py_CLEAR(turn->h5py_lock);
+            return -1;
+        }
+        Py_DECREF(taken);
+    }
+#ifdef Py_GIL_DISABLED
+    turn->thread = PyEval_SaveThread();
+#endif
+    return 0;
+}
+
+static void end_turn(library_turn *turn)
+{
+    if (turn->thread) PyEval_RestoreThread(turn->thread);
+    if (turn->h5py_lock == NULL) return;
+    PyObject *released = PyObject_CallMethod(turn->h5py_lock, "release", NULL);
+    if (released == NULL) PyErr_WriteUnraisable(turn->h5py_lock);
+    Py_XDECREF(released);
+    Py_CLEAR(turn->h5py_lock);
+}
+
+/* -- arguments -- */
+
+static int parse_compression(const char *name, sp_compression *compression)
+{
+    static const struct {
+        const char *name;
+        sp_compression compression;
+    } known[] = {
+        {"auto", SP_COMPRESSION_AUTO}, {"none", SP_COMPRESSION_NONE}, {"gzip", SP_COMPRESSION_GZIP},
+        {"lzf", SP_COMPRESSION_LZF},   {"zstd", SP_COMPRESSION_ZSTD},
+    };
+    *compression = SP_COMPRESSION_AUTO;
+    if (name == NULL) return 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(known[i].name, name) != 0) continue;
+        *compression = known[i].compression;
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError, "unknown compression '%s': not auto, none, gzip, lzf or zstd", name);
+    return -1;
+}
+
+static int parse_options(const char *compression, PyObject *level, PyObject *chunk_size, sp_hdf5_options *options)
+{
+    options->level = -1;
+    options->chunk_size = 0;
+    if (parse_compression(compression, &options->compression) < 0) return -1;
+    if (level != Py_None) {
+        const long value = PyLong_AsLong(level);
+        if (value == -1 && PyErr_Occurred()) return -1;
+        options->level = value < 0 || value > 100 ? 100 : (int)value;
+    }
+    if (chunk_size != Py_None) {
+        options->chunk_size = PyLong_AsUnsignedLongLong(chunk_size);
+        if (PyErr_Occurred()) return -1;
+        if (options->chunk_size == 0) {
+            PyErr_SetString(PyExc_ValueError, "chunk_size must be positive");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* -- functions -- */
+
+static PyObject *write_h5(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"profile", "path", "compression", "level", "chunk_size", NULL};
+    PyObject *object, *path = NULL, *level = Py_None, *chunk_size = Py_None, *result = NULL;
+    const char *compression = NULL;
+    sp_hdf5_options options;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO&|$zOO:write_h5", keywords, &object, PyUnicode_FSConverter, &path,
+                                     &compression, &level, &chunk_size)) {
+        return NULL;
+    }
+    sp_profile *profile = sp_profile_object_get(object);
+    library_turn turn;
+    if (profile == NULL || parse_options(compression, level, chunk_size, &options) < 0 || begin_turn(&turn) < 0) {
+        goto done;
+    }
+    sp_error error = {0};
+    const sp_status status = sp_hdf5_write(profile, PyBytes_AS_STRING(path), &options, &error);
+    end_turn(&turn);
+    if (status == SP_OK) result = Py_NewRef(Py_None);
+    else sp_python_raise(status, &error, PyBytes_AS_STRING(path));
+done:
+    Py_DECREF(path);
+    return result;
+}
+
+static PyObject *check_output(PyObject *module, PyObject *argument)
+{
+    PyObject *path;
+    if (!PyUnicode_FSConverter(argument, &path)) return NULL;
+    sp_error error = {0};
+    const sp_status status = sp_replace_check(PyBytes_AS_STRING(path), &error);
+    if (status != SP_OK) sp_python_raise(status, &error, PyBytes_AS_STRING(path));
+    Py_DECREF(path);
+    return status == SP_OK ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyMethodDef functions[] = {
+    {"write_h5", (PyCFunction)(void (*)(void))write_h5, METH_VARARGS | METH_KEYWORDS,
+     "write_h5(profile, path, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
+     "Write schema 3 to a temporary file beside path, fsync, rename."},
+    {"check_output", check_output, METH_O,
+     "check_output(path)\n--\n\nOSError if a file could not be written to path now; makes nothing."},
+    {NULL, NULL, 0, NULL},
+};
+
+int sp_python_add_hdf5(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}

@@ -112,7 +112,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     threading.current_thread().name = "main"
-    with sp.session(output=arguments.output, track_threads=True, label="index stdlib", verbose=False, return_results=True) as run:
+    with sp.session(
+        output=arguments.output, track_threads=True, label="index stdlib", verbose=False, return_results=True
+    ) as run:
         with sp.region("find files"):
             root = Path(sysconfig.get_paths()["stdlib"])
             paths = list(source_files(root, arguments.with_tests))[: arguments.limit]

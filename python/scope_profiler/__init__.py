@@ -1,1 +1,48 @@
-"""scope-profiler: a region profiler for concurrent Python, C and Fortran programs."""
+"""scope-profiler: a region profiler for concurrent Python, C and Fortran programs.
+
+Everything here is imported when it is first used: ``import scope_profiler`` alone imports nothing else.
+"""
+
+# name: the module that has it; for the manager's methods, "profile_manager.ProfileManager"
+_MANAGER = "profile_manager.ProfileManager"
+_HOMES = {
+    **dict.fromkeys(
+        ("setup", "session", "finalize", "reset", "run", "setup_from_env", "profile_script", "profile_command", "is_active",
+         "is_configured", "last_results", "region", "profile", "define_region", "region_factory", "instrument", "metadata",
+         "register_opt_in_tag", "registered_regions", "recorded_regions"),
+        _MANAGER,
+    ),
+    **dict.fromkeys(("ProfileManager", "ProfilingRun", "RegionHandle", "RegionFactory"), "profile_manager"),
+    **dict.fromkeys(("ProfilingOptions", "HDF5Options", "GPUOptions", "MemrayOptions"), "options"),
+    **dict.fromkeys(("CorruptProfileError", "NestingError", "__version__"), "_core"),
+    **dict.fromkeys(("EventDataUnavailableError", "MPIRegion", "ProfilingResults", "Region", "merge_results"), "results"),
+    **dict.fromkeys(
+        ("CallArrays", "build_call_arrays", "build_call_stack", "call_stack_children", "call_stack_roots"), "call_stack"
+    ),
+    **dict.fromkeys(("load", "read_h5", "read_h5_summary", "read_profile", "sniff_profile_format", "write_profile"), "profile_io"),
+}  # fmt: skip
+
+# Modules that are reachable as attributes without an import of their own.
+_MODULES = frozenset(("call_stack", "concurrency", "profile_config", "profile_io", "profile_manager", "results", "summary"))
+
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name):  # type: ignore[no-untyped-def]
+    home = _HOMES.get(name)
+    if home is None and name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    if home is None:
+        return import_module(f"{__name__}.{name}")
+    module, _, owner = home.partition(".")
+    value = import_module(f"{__name__}.{module}")
+    if owner:
+        value = getattr(value, owner)
+    value = globals()[name] = getattr(value, name)
+    return value
+
+
+def __dir__():  # type: ignore[no-untyped-def]
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 class Buffer(Protocol):  # any object with the buffer protocol
     ...
 
+__version__: str  # of the package and of the library in it
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 class CorruptProfileError(OSError): ...
@@ -60,6 +62,48 @@ class Run:
     def ticks(self) -> int: ...
     def to_ns(self, ticks: int) -> int: ...
 
+    def tables(self) -> Profile:
+        """The tables of threads and tasks as they are now: a Profile without calls."""
+    def thread_records(self) -> list[ThreadRecord]: ...
+    def task_records(self) -> list[TaskRecord]: ...
+    def current_thread(self) -> ThreadRecord:
+        """The calling thread's record; registers the thread. RuntimeError once the run is gone."""
+
+class ThreadRecord:
+    index: int
+    ident: int
+    native_id: int
+    name: str
+    daemon: bool
+    start_ns: int
+    end_ns: int
+    cpu_ns: int
+    task: TaskRecord | None
+    def __init__(self, index: int, thread: Any) -> None: ...
+    @property
+    def alive(self) -> bool: ...
+    def sample_cpu(self) -> None: ...
+
+class TaskRecord:
+    index: int
+    kind: str
+    name: str
+    coro_name: str
+    thread_index: int
+    created_ns: int
+    done_ns: int
+    steps: int
+    running_ns: int
+    suspended_ns: int
+    step_started_ns: int
+    last_step_end_ns: int
+    def __init__(self, index: int, kind: str, name: str, coro_name: str, thread_index: int) -> None: ...
+    @property
+    def done(self) -> bool: ...
+    def enter_step(self) -> int: ...
+    def leave_step(self) -> None: ...
+    def finish(self) -> None: ...
+
 class Recorder:
     """What one manager records with: its switch, its regions and its current run."""
 
@@ -81,12 +125,20 @@ class Recorder:
         """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run."""
     def close(self) -> None:
         """Recording off. The run can still be collected."""
+    def install_hooks(self) -> None:
+        """Follow threads and tasks of the open run (open() does). Idempotent."""
+    def remove_hooks(self) -> None:
+        """Follow no more threads and tasks; regions go on recording."""
     def forget(self) -> None:
         """close(), and drop the run and the regions that nothing outside holds."""
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def refilter(self, enabled: Callable[[str, tuple[str, ...]], bool] | None) -> None:
         """Decide again which regions record (they ask at their next entry)."""
+    def add(self, name: str) -> Region:
+        """The region called ``name``; made when new, without a file and line."""
+    def adopt(self, region: Region) -> Region:
+        """List a region of an earlier run with those of the current one; returns the one that has the name now."""
     def regions(self) -> list[Region]:
         """Every region of the current run, in order of creation."""
 

@@ -30,7 +30,15 @@ TASK_LIMIT = 20
 
 _METADATA_WIDTH = 72
 _METADATA_SECTIONS: dict[str, tuple[str, ...]] = {
-    "Run": ("label", "timestamp", "start_time_ns", "finalize_time_ns", "scope_profiler_version", "python_version", "source"),
+    "Run": (
+        "label",
+        "timestamp",
+        "start_time_ns",
+        "finalize_time_ns",
+        "scope_profiler_version",
+        "python_version",
+        "source",
+    ),
     "System": ("hostname", "user", "platform", "uname", "chip_information", "working_directory"),
     "Parallelism": ("mpi_size", "num_nodes", "omp_num_threads", "total_cores"),
 }
@@ -87,9 +95,13 @@ def collect_file_metadata(
     from scope_profiler import load
     from scope_profiler.results import ProfilingResults
 
-    single = isinstance(profiling_data, (str, os.PathLike, ProfilingResults))
+    items: Sequence[Any]
+    if isinstance(profiling_data, (str, os.PathLike, ProfilingResults)):
+        items = [profiling_data]
+    else:
+        items = profiling_data
     entries = []
-    for item in [profiling_data] if single else profiling_data:
+    for item in items:
         results = item if isinstance(item, ProfilingResults) else load(item)
         entries.append(
             {

@@ -140,7 +140,7 @@ static sp_status choose(collection *c, sp_error *error)
     const size_t anchors = run->timeline.count;
     c->anchors = malloc((anchors ? anchors : 1) * sizeof *c->anchors);
     if (c->anchors) memcpy(c->anchors, run->timeline.anchors, anchors * sizeof *c->anchors);
-    c->timeline = (sp_timeline){c->anchors, anchors, anchors};
+    c->timeline = (sp_timeline){.anchors = c->anchors, .count = anchors, .size = anchors};
     c->thread_count = run->row_count;
     c->task_count = run->task_count;
     pthread_mutex_unlock(&run->lock);
@@ -398,16 +398,14 @@ static void fill(collection *c)
 
 /* ---- the lane tables ---- */
 
-static int64_t relative(collection *c, sp_timeline_cursor *cursor, sp_ticks ticks)
+static int64_t relative(const sp_run *run, sp_timeline_cursor *cursor, sp_ticks ticks)
 {
-    return ticks ? sp_timeline_to_ns(cursor, ticks) - c->run->start_ns : SP_UNKNOWN;
+    return ticks ? sp_timeline_to_ns(cursor, ticks) - run->start_ns : SP_UNKNOWN;
 }
 
 /* With run->lock held. */
-static bool thread_table(collection *c, uint32_t rank, sp_timeline_cursor *cursor)
+static bool thread_table(sp_run *run, sp_profile *profile, uint32_t rank, sp_timeline_cursor *cursor)
 {
-    sp_run *run = c->run;
-    sp_profile *profile = c->profile;
     profile->has_threads = true;
     profile->threads = calloc(run->row_count + 1, sizeof *profile->threads);
     if (profile->threads == NULL) return false;
@@ -416,8 +414,8 @@ static bool thread_table(collection *c, uint32_t rank, sp_timeline_cursor *curso
         const sp_thread_row *row = run->rows[i];
         sp_thread_info *info = &profile->threads[profile->thread_count];
         *info = (sp_thread_info){.rank = rank, .index = row->index, .ident = row->ident, .native_id = row->native_id,
-                                 .daemon = row->daemon, .start_ns = relative(c, cursor, row->start),
-                                 .end_ns = relative(c, cursor, row->end), .cpu_ns = row->cpu_ns,
+                                 .daemon = row->daemon, .start_ns = relative(run, cursor, row->start),
+                                 .end_ns = relative(run, cursor, row->end), .cpu_ns = row->cpu_ns,
                                  .name = strdup(row->name)};
         if (info->name == NULL) return false;
         profile->thread_count++;
@@ -425,48 +423,44 @@ static bool thread_table(collection *c, uint32_t rank, sp_timeline_cursor *curso
     return true;
 }
 
-static bool task_row(collection *c, const sp_task *task, sp_task_info *info, uint32_t rank, sp_timeline_cursor *cursor)
+static bool task_row(const sp_run *run, const sp_task *task, sp_task_info *info, uint32_t rank, sp_timeline_cursor *cursor)
 {
     char buffer[32];
     const uint32_t coro = task->coro_name;
-    const sp_timeline *timeline = &c->run->timeline;
+    const sp_timeline *timeline = &run->timeline;
     const uint64_t running = atomic_load_explicit(&task->running, memory_order_relaxed);
     const uint64_t suspended = atomic_load_explicit(&task->suspended, memory_order_relaxed);
-    *info = (sp_task_info){.rank = rank, .index = task->index, .thread_index = task->thread_index,
-                           .created_ns = relative(c, cursor, task->created), .done_ns = relative(c, cursor, task->done),
+    *info = (sp_task_info){.rank = rank, .index = task->index, .created_ns = relative(run, cursor, task->created),
+                           .thread_index = atomic_load_explicit(&task->thread_index, memory_order_relaxed),
+                           .done_ns = relative(run, cursor, atomic_load_explicit(&task->done, memory_order_relaxed)),
                            .steps = (int64_t)atomic_load_explicit(&task->steps, memory_order_relaxed),
                            .running_ns = sp_timeline_duration(timeline, running),
                            .suspended_ns = sp_timeline_duration(timeline, suspended)};
     info->kind = strdup(task->kind == SP_TASK_GREENLET ? "greenlet" : "task");
     info->name = strdup(sp_task_name(task, buffer));
-    info->coro_name = strdup(coro < c->run->string_count ? c->run->strings[coro] : "");
+    info->coro_name = strdup(coro < run->string_count ? run->strings[coro] : "");
     return info->kind && info->name && info->coro_name;
 }
 
 /* With run->lock held. */
-static bool task_table(collection *c, uint32_t rank, sp_timeline_cursor *cursor)
+static bool task_table(sp_run *run, sp_profile *profile, uint32_t rank, sp_timeline_cursor *cursor)
 {
-    sp_run *run = c->run;
-    sp_profile *profile = c->profile;
     profile->tasks = calloc(run->task_count + 1, sizeof *profile->tasks);
     if (profile->tasks == NULL) return false;
-    for (size_t i = 0; i < run->task_count; i++) {
+    for (size_t i = run->hidden_tasks; i < run->task_count; i++) {
         const sp_task *task = &run->task_pages[i / SP_TASKS_PER_PAGE][i % SP_TASKS_PER_PAGE];
-        const bool made = task_row(c, task, &profile->tasks[i], rank, cursor);
-        profile->task_count = i + 1;
-        if (!made) return false;
+        if (!task_row(run, task, &profile->tasks[profile->task_count++], rank, cursor)) return false;
     }
     return true;
 }
 
-static sp_status tables(collection *c, uint32_t rank, sp_error *error)
+sp_status sp_run_tables(sp_run *run, uint32_t rank, sp_profile *profile, sp_error *error)
 {
-    sp_run *run = c->run;
     pthread_mutex_lock(&run->lock);
     sp_timeline_anchor(&run->timeline, 0);
     sp_timeline_cursor cursor = {.timeline = &run->timeline};
-    const bool made = (!run->tracks_threads || thread_table(c, rank, &cursor)) &&
-        (!run->tracks_tasks || task_table(c, rank, &cursor));
+    const bool made = (!run->tracks_threads || thread_table(run, profile, rank, &cursor)) &&
+        (!run->tracks_tasks || task_table(run, profile, rank, &cursor));
     pthread_mutex_unlock(&run->lock);
     return made ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory for the tables of threads and tasks");
 }
@@ -547,10 +541,11 @@ sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_p
                          sp_error *error)
 {
     collection c = {.run = run, .next_call_id = first_call_id};
+    sp_fork_hold();
     pthread_mutex_lock(&run->collecting);
     sp_status status = choose(&c, error);
     if (status == SP_OK) status = shape(&c, rank, lane_keys != NULL, error);
-    if (status == SP_OK) status = tables(&c, rank, error);
+    if (status == SP_OK) status = sp_run_tables(run, rank, c.profile, error);
     if (status == SP_OK && !tops_new(&c)) status = sp_fail(error, SP_ERR_NO_MEMORY, "no memory to collect the run");
     if (status == SP_OK) {
         fill(&c);
@@ -563,6 +558,7 @@ sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_p
         }
     }
     pthread_mutex_unlock(&run->collecting);
+    sp_fork_release();
     collection_free(&c);
     return status;
 }

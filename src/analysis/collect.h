@@ -20,4 +20,7 @@
 sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_profile **out, int64_t **lane_keys,
                          sp_error *error);
 
+/* Fill in the lane tables of a profile that has none, as they are now. Calls are not looked at. */
+sp_status sp_run_tables(sp_run *run, uint32_t rank, sp_profile *profile, sp_error *error);
+
 #endif

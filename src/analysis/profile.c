@@ -135,16 +135,6 @@ static void free_lanes(sp_profile *profile)
     free(profile->tasks);
 }
 
-static void free_paths(sp_path_summary *paths)
-{
-    if (paths == NULL) return;
-    free(paths->nodes);
-    free(paths->rows);
-    free(paths->threads);
-    free(paths->percentiles);
-    free(paths);
-}
-
 void sp_profile_release(sp_profile *profile)
 {
     if (profile == NULL) return;
@@ -157,7 +147,7 @@ void sp_profile_release(sp_profile *profile)
     free_texts(profile->names, profile->name_count);
     free_rows(profile);
     free_lanes(profile);
-    free_paths(profile->stored_paths);
+    sp_path_summary_free(profile->stored_paths);
     sp_profile_clear_metadata(profile);
     for (size_t i = 0; i < profile->aux_count; i++) sp_group_free(&profile->aux[i].root);
     free(profile->aux);

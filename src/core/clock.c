@@ -8,7 +8,8 @@
 
 sp_clock_source sp_clock_current = SP_CLOCK_UNSET;
 
-static sp_ticks (*injected_read)(void);
+static sp_ticks (*injected_ticks)(void);
+static int64_t (*injected_ns)(void);
 static pthread_once_t chosen = PTHREAD_ONCE_INIT;
 
 static void choose(void)
@@ -24,11 +25,12 @@ void sp_clock_choose(void)
     pthread_once(&chosen, choose);
 }
 
-void sp_clock_inject(sp_ticks (*read)(void))
+void sp_clock_inject(sp_ticks (*ticks)(void), int64_t (*ns)(void))
 {
     sp_clock_choose();
-    injected_read = read;
-    if (read) {
+    injected_ticks = ticks;
+    injected_ns = ns;
+    if (ticks) {
         sp_clock_current = SP_CLOCK_INJECTED;
     } else {
         sp_clock_current = SP_CLOCK_UNSET;
@@ -38,7 +40,7 @@ void sp_clock_inject(sp_ticks (*read)(void))
 
 sp_ticks sp_clock_read_slow(void)
 {
-    if (sp_clock_current == SP_CLOCK_INJECTED) return injected_read();
+    if (sp_clock_current == SP_CLOCK_INJECTED) return injected_ticks();
     if (sp_clock_current == SP_CLOCK_UNSET) {
         sp_clock_choose();
         return sp_clock_read();
@@ -48,7 +50,14 @@ sp_ticks sp_clock_read_slow(void)
 
 int64_t sp_clock_ns(void)
 {
-    return sp_clock_current == SP_CLOCK_INJECTED ? (int64_t)injected_read() : sp_platform_monotonic_ns();
+    sp_clock_choose();
+    if (sp_clock_current != SP_CLOCK_INJECTED) return sp_platform_monotonic_ns();
+    return injected_ns ? injected_ns() : (int64_t)injected_ticks();
+}
+
+static bool ticks_are_ns(void)
+{
+    return sp_clock_current == SP_CLOCK_MONOTONIC || (sp_clock_current == SP_CLOCK_INJECTED && injected_ns == NULL);
 }
 
 int64_t sp_now_ns(void)
@@ -65,7 +74,7 @@ static sp_anchor take_anchor(void)
     sp_anchor best = {0, 0};
     if (sp_clock_current != SP_CLOCK_COUNTER) {
         best.ticks = sp_clock_read();
-        best.ns = (int64_t)best.ticks;
+        best.ns = ticks_are_ns() ? (int64_t)best.ticks : injected_ns();
         return best;
     }
     uint64_t tightest = UINT64_MAX;
@@ -82,34 +91,63 @@ static sp_anchor take_anchor(void)
     return best;
 }
 
-/* Ticks in `ns`, by the rate between the first anchor and the last; a guess of 1 GHz (early, never late) before there are two. */
-static uint64_t ticks_in(const sp_timeline *timeline, int64_t ns)
+static double ticks_a_ns(const sp_anchor *from, const sp_anchor *to)
 {
-    if (sp_clock_current != SP_CLOCK_COUNTER || timeline->count < 2) return (uint64_t)ns;
-    const sp_anchor *first = &timeline->anchors[0], *last = &timeline->anchors[timeline->count - 1];
-    return (uint64_t)((double)(last->ticks - first->ticks) / (double)(last->ns - first->ns) * (double)ns);
+    return (double)(to->ticks - from->ticks) / (double)(to->ns - from->ns);
+}
+
+#define EARLY_TICKS UINT64_C(2000000) /* an interval while the rate is not known: under 100 ms on any counter from 20 MHz */
+#define EARLY_NS INT64_C(1000000)     /* anchors closer than this give no rate: their error is tens of ns */
+
+/* Ticks of one interval, by the rate since the first anchor. */
+static uint64_t interval_ticks(const sp_timeline *timeline)
+{
+    const sp_anchor *first = timeline->anchors, *last = first ? &first[timeline->count - 1] : NULL;
+    if (last == NULL || last->ns - first->ns < EARLY_NS) return EARLY_TICKS;
+    return (uint64_t)(ticks_a_ns(first, last) * (double)SP_ANCHOR_INTERVAL_NS);
+}
+
+static bool make_room(sp_timeline *timeline, size_t more)
+{
+    if (timeline->count + more <= timeline->size) return true;
+    const size_t size = timeline->size ? timeline->size * 2 : 16;
+    sp_anchor *anchors = realloc(timeline->anchors, size * sizeof *anchors);
+    if (anchors == NULL) return false;
+    timeline->anchors = anchors;
+    timeline->size = size;
+    return true;
+}
+
+/* Where the anchor would have been that was due before a long pause. False: nothing says how fast the clock ran then. */
+static bool anchor_before_pause(const sp_timeline *timeline, const sp_anchor *now, sp_anchor *out)
+{
+    const sp_anchor *last = &timeline->anchors[timeline->count - 1], *first = last;
+    if (now->ns - last->ns < 2 * SP_ANCHOR_INTERVAL_NS) return false;
+    while (first > timeline->anchors && last->ns - first->ns < SP_ANCHOR_INTERVAL_NS / 2) first--;
+    if (last->ns - first->ns < SP_ANCHOR_INTERVAL_NS / 2) return false;
+    out->ns = last->ns + SP_ANCHOR_INTERVAL_NS;
+    out->ticks = last->ticks + (uint64_t)(ticks_a_ns(first, last) * (double)SP_ANCHOR_INTERVAL_NS);
+    return out->ticks > last->ticks && out->ticks < now->ticks;
 }
 
 sp_ticks sp_timeline_anchor(sp_timeline *timeline, int64_t minimum_ns)
 {
-    sp_anchor anchor = take_anchor();
+    if (ticks_are_ns() && timeline->count) return timeline->due = UINT64_MAX;
+    const sp_anchor anchor = take_anchor();
     sp_anchor *last = timeline->count ? &timeline->anchors[timeline->count - 1] : NULL;
-    if (last && (anchor.ns - last->ns < minimum_ns || anchor.ticks <= last->ticks || anchor.ns <= last->ns)) {
-        return last->ticks + ticks_in(timeline, SP_ANCHOR_INTERVAL_NS);
+    if (last) {
+        if (anchor.ticks <= last->ticks || anchor.ns <= last->ns) return timeline->due;
+        if (anchor.ns - last->ns < minimum_ns && anchor.ticks < timeline->due) return timeline->due;
     }
-    if (timeline->count == timeline->size) {
-        const size_t size = timeline->size ? timeline->size * 2 : 16;
-        sp_anchor *anchors = realloc(timeline->anchors, size * sizeof *anchors);
+    sp_anchor between;
+    if (!make_room(timeline, 2)) {
         /* Without memory the newest anchor gives way: less exact, still in order. */
-        if (anchors == NULL) {
-            if (last) *last = anchor;
-            return anchor.ticks + ticks_in(timeline, SP_ANCHOR_INTERVAL_NS);
-        }
-        timeline->anchors = anchors;
-        timeline->size = size;
+        if (last) *last = anchor;
+    } else {
+        if (last && anchor_before_pause(timeline, &anchor, &between)) timeline->anchors[timeline->count++] = between;
+        timeline->anchors[timeline->count++] = anchor;
     }
-    timeline->anchors[timeline->count++] = anchor;
-    return anchor.ticks + ticks_in(timeline, SP_ANCHOR_INTERVAL_NS);
+    return timeline->due = anchor.ticks + interval_ticks(timeline);
 }
 
 void sp_timeline_free(sp_timeline *timeline)
@@ -120,7 +158,7 @@ void sp_timeline_free(sp_timeline *timeline)
 
 int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks)
 {
-    if (sp_clock_current != SP_CLOCK_COUNTER) return (int64_t)ticks;
+    if (ticks_are_ns()) return (int64_t)ticks;
     const sp_timeline *timeline = cursor->timeline;
     if (timeline->count == 0) return 0;
     size_t at = cursor->segment;
@@ -144,7 +182,6 @@ int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks)
 
 int64_t sp_timeline_duration(const sp_timeline *timeline, uint64_t ticks)
 {
-    if (sp_clock_current != SP_CLOCK_COUNTER || timeline->count < 2) return (int64_t)ticks;
-    const sp_anchor *first = &timeline->anchors[0], *last = &timeline->anchors[timeline->count - 1];
-    return (int64_t)((double)ticks * ((double)(last->ns - first->ns) / (double)(last->ticks - first->ticks)));
+    if (ticks_are_ns() || timeline->count < 2) return (int64_t)ticks;
+    return (int64_t)((double)ticks / ticks_a_ns(&timeline->anchors[0], &timeline->anchors[timeline->count - 1]));
 }

@@ -52,8 +52,11 @@ static inline sp_ticks sp_clock_read(void)
 /* Choose the source once, by SCOPE_PROFILER_CLOCK (auto, tsc, monotonic) and what the machine has. Thread-safe. */
 void sp_clock_choose(void);
 
-/* For tests: ticks come from `read`, one tick a ns. NULL restores the machine's clock. Only while nothing records. */
-void sp_clock_inject(sp_ticks (*read)(void));
+/*
+ * For tests: ticks come from `ticks`, and the ns that go with them from `ns`; without `ns` a tick is a ns. NULL for both
+ * restores the machine's clock. Only while nothing records.
+ */
+void sp_clock_inject(sp_ticks (*ticks)(void), int64_t (*ns)(void));
 
 /* ns of CLOCK_MONOTONIC, or of the injected clock. */
 int64_t sp_clock_ns(void);
@@ -63,13 +66,21 @@ typedef struct sp_anchor {
     int64_t ns;
 } sp_anchor;
 
-/* The anchors of one run, ascending. The run's lock guards it. */
+/*
+ * The anchors of one run, ascending. The run's lock guards it. Anchors are only ever appended, and nothing is converted that
+ * lies after the last of them, so a tick gives the same ns whenever it is converted.
+ */
 typedef struct sp_timeline {
     sp_anchor *anchors;
     size_t count, size;
+    sp_ticks due; /* when the next anchor should be taken */
 } sp_timeline;
 
-/* Append an anchor taken now, unless the newest is younger than `minimum_ns`. Returns when the next one is due. */
+/*
+ * Append an anchor taken now, unless the newest is younger than `minimum_ns`. Returns when the next one is due. After a
+ * pause in which none was taken, one is put where it was due, by the rate before the pause: what was recorded just before
+ * it does not depend on what the rate did during it.
+ */
 sp_ticks sp_timeline_anchor(sp_timeline *timeline, int64_t minimum_ns);
 void sp_timeline_free(sp_timeline *timeline);
 

@@ -9,13 +9,19 @@
 #define MAPPED_BLOCK ((size_t)2 << 20) /* one huge page */
 #define SMALL_BLOCK_LIMIT ((size_t)256 << 10)
 
+/* More first slots than anybody can mean. */
+#define FIRST_BLOCK_LIMIT ((size_t)1 << 24)
+
 /*
  * Blocks grow eightfold, so that a thread with five calls costs 3 kB, and from 256 kB on they are huge pages: a fresh
  * 4 kB page costs 9 ns a call, a fresh huge one 2.
  */
 static size_t next_block_bytes(const sp_log *log)
 {
-    if (log->tail == NULL) return log->run->first_block * log->stride;
+    if (log->tail == NULL) {
+        const size_t slots = log->run->first_block;
+        return (slots < FIRST_BLOCK_LIMIT ? slots : FIRST_BLOCK_LIMIT) * log->stride;
+    }
     const size_t last = (size_t)(log->tail->end - log->tail->begin);
     return last * 8 > SMALL_BLOCK_LIMIT ? MAPPED_BLOCK : last * 8;
 }
@@ -45,7 +51,7 @@ char *sp_log_grow(sp_log *log)
         return NULL;
     }
     if (log->tail) {
-        /* The old block's last slot is published; readers follow the link once `next` has left the block. */
+        /* The old block's last slot is published; `next` leaves it when the first slot of the new one is. */
         atomic_store_explicit(&log->tail->next, block, memory_order_release);
         log->tail = block;
     } else {
@@ -53,7 +59,6 @@ char *sp_log_grow(sp_log *log)
         pthread_mutex_lock(&run->lock);
         log->head = log->tail = log->scan_block = block;
         log->scan_next = block->begin;
-        atomic_store_explicit(&log->next, block->begin, memory_order_release);
         pthread_mutex_unlock(&run->lock);
     }
     log->limit = block->end;
@@ -77,7 +82,7 @@ static uint64_t foreign_await(sp_run *run, const sp_async_slot *call, sp_ticks n
     if (task == NULL) return 0;
     uint64_t suspended = atomic_load_explicit(&task->suspended, memory_order_relaxed);
     const sp_ticks since = atomic_load_explicit(&task->last_step_end, memory_order_relaxed);
-    const bool waiting = atomic_load_explicit(&task->step_started, memory_order_relaxed) == 0 && task->done == 0;
+    const bool waiting = atomic_load_explicit(&task->step_started, memory_order_relaxed) == 0 && atomic_load_explicit(&task->done, memory_order_relaxed) == 0;
     if (waiting && since && now > since) suspended += now - since;
     const uint64_t awaited = suspended > call->await ? suspended - call->await : 0;
     const sp_ticks start = atomic_load_explicit(&call->call.start, memory_order_relaxed);

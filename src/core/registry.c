@@ -1,15 +1,10 @@
 #include "core/registry.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "platform/platform.h"
-
-typedef struct sp_grave {
-    sp_log *log;
-    sp_block *block;
-    struct sp_grave *next;
-} sp_grave;
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
@@ -17,7 +12,7 @@ static pthread_key_t thread_key;
 static bool key_made;
 static sp_run *runs;       /* all that are not freed, open ones first to last */
 static sp_thread *threads;
-static sp_grave *graveyard;
+static sp_block *graveyard;
 static uint64_t last_token;
 static sp_front_end front_end;
 
@@ -40,8 +35,28 @@ void sp_front_end_set(const sp_front_end *given)
 
 /* ---- fork: the child starts with its locks free, and with the one thread that called fork ---- */
 
+static pthread_mutex_t fork_gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t fork_free = PTHREAD_COND_INITIALIZER;
+static int fork_holders;
+
+void sp_fork_hold(void)
+{
+    pthread_mutex_lock(&fork_gate);
+    fork_holders++;
+    pthread_mutex_unlock(&fork_gate);
+}
+
+void sp_fork_release(void)
+{
+    pthread_mutex_lock(&fork_gate);
+    if (--fork_holders == 0) pthread_cond_broadcast(&fork_free);
+    pthread_mutex_unlock(&fork_gate);
+}
+
 static void before_fork(void)
 {
+    pthread_mutex_lock(&fork_gate);
+    while (fork_holders) pthread_cond_wait(&fork_free, &fork_gate);
     pthread_mutex_lock(&registry);
     for (sp_run *run = runs; run; run = run->next_active) pthread_mutex_lock(&run->lock);
 }
@@ -50,16 +65,20 @@ static void after_fork_in_parent(void)
 {
     for (sp_run *run = runs; run; run = run->next_active) pthread_mutex_unlock(&run->lock);
     pthread_mutex_unlock(&registry);
+    pthread_mutex_unlock(&fork_gate);
 }
 
 static void after_fork_in_child(void)
 {
+    pthread_mutex_init(&fork_gate, NULL);
+    pthread_cond_init(&fork_free, NULL);
     pthread_mutex_init(&registry, NULL);
     for (sp_run *run = runs; run; run = run->next_active) {
         pthread_mutex_init(&run->lock, NULL);
         pthread_mutex_init(&run->collecting, NULL);
         run->inherited = true;
         run->hidden_rows = run->row_count;
+        run->hidden_tasks = run->task_count;
         for (sp_log *log = run->logs; log; log = log->next_of_run) {
             if (atomic_load(&log->thread) == sp_this_thread && sp_this_thread != NULL) continue;
             log->orphaned = true;
@@ -81,7 +100,7 @@ bool sp_block_closed(const sp_block *block, const char *next, uint32_t stride)
 {
     const char *readable = sp_block_readable(block, next);
     for (const char *at = block->begin; at < readable; at += stride) {
-        if (atomic_load_explicit(&((const sp_slot *)at)->end, memory_order_acquire) == SP_SLOT_OPEN) return false;
+        if (sp_slot_is_open((const sp_slot *)at)) return false;
     }
     return true;
 }
@@ -96,7 +115,7 @@ void sp_block_free(sp_block *block)
 static void log_destroy(sp_log *log)
 {
     sp_run *run = log->run;
-    run->lost += atomic_load_explicit(&log->lost, memory_order_relaxed);
+    atomic_fetch_add_explicit(&run->lost, atomic_load_explicit(&log->lost, memory_order_relaxed), memory_order_relaxed);
     free(log->scan_open);
     free(log);
     sp_run_release(run);
@@ -109,16 +128,16 @@ static const char *published(const sp_log *log)
 
 static void sweep(void)
 {
-    for (sp_grave **link = &graveyard; *link;) {
-        sp_grave *grave = *link;
-        if (!sp_block_closed(grave->block, published(grave->log), grave->log->stride)) {
-            link = &grave->next;
+    for (sp_block **link = &graveyard; *link;) {
+        sp_block *block = *link;
+        sp_log *log = block->buried_from;
+        if (!sp_block_closed(block, published(log), log->stride)) {
+            link = &block->next_buried;
             continue;
         }
-        *link = grave->next;
-        sp_block_free(grave->block);
-        if (--grave->log->buried == 0 && grave->log->released) log_destroy(grave->log);
-        free(grave);
+        *link = block->next_buried;
+        sp_block_free(block);
+        if (--log->buried == 0 && log->released) log_destroy(log);
     }
 }
 
@@ -128,7 +147,7 @@ static void empty_between(const sp_block *block, const char *next, uint32_t stri
     if (!block->mapped) return;
     char *readable = sp_block_readable(block, next), *from = block->begin;
     for (char *at = block->begin; at < readable; at += stride) {
-        if (atomic_load_explicit(&((sp_slot *)at)->end, memory_order_acquire) != SP_SLOT_OPEN) continue;
+        if (!sp_slot_is_open((const sp_slot *)at)) continue;
         sp_platform_empty(from, at);
         from = at + stride;
     }
@@ -141,11 +160,10 @@ void sp_registry_bury(sp_log *log, sp_block *block)
         sp_block_free(block);
         return;
     }
-    sp_grave *grave = malloc(sizeof *grave);
-    if (grave == NULL) return; /* leaked: freeing it would be worse */
     empty_between(block, published(log), log->stride);
-    *grave = (sp_grave){log, block, graveyard};
-    graveyard = grave;
+    block->buried_from = log;
+    block->next_buried = graveyard;
+    graveyard = block;
     log->buried++;
 }
 
@@ -194,11 +212,14 @@ static void free_dropped_logs(sp_thread *thread)
 
 /* ---- threads ---- */
 
-static void row_finish(sp_thread_row *row, sp_ticks now, int64_t cpu)
+/* With the run's lock held. */
+static void row_finish(sp_log *log, sp_ticks now, int64_t cpu)
 {
+    sp_thread_row *row = log->row;
     row->end = now;
     if (cpu >= 0) row->cpu_ns = cpu;
     row->released = true;
+    if (now >= log->run->timeline.due) sp_timeline_anchor(&log->run->timeline, 0);
 }
 
 void sp_thread_finish(void)
@@ -209,10 +230,22 @@ void sp_thread_finish(void)
     for (sp_log *log = thread->logs; log; log = log->next_of_thread) {
         const sp_ticks now = sp_clock_read();
         pthread_mutex_lock(&log->run->lock);
-        row_finish(log->row, now, cpu);
+        row_finish(log, now, cpu);
         log->finished_at = atomic_load_explicit(&log->next, memory_order_relaxed);
+        if (log->run->tracks_threads) sp_log_scan(log);
         pthread_mutex_unlock(&log->run->lock);
     }
+}
+
+/* The latest end of the calls that were open when the thread announced its end; 0: none has ended since. */
+static sp_ticks ended_after_finish(const sp_log *log)
+{
+    sp_ticks latest = 0;
+    for (size_t i = 0; i < log->scan_open_count; i++) {
+        const sp_ticks end = atomic_load_explicit(&log->scan_open[i]->end, memory_order_acquire);
+        if (end != SP_SLOT_ABANDONED && end > latest) latest = end;
+    }
+    return latest;
 }
 
 /* The destructor of the thread's key: plain C, no interpreter. */
@@ -230,7 +263,9 @@ static void thread_end(void *record)
         pthread_mutex_lock(&run->lock);
         /* Calls may have been recorded after the announced end, by destructors of the language's own thread state. */
         if (!log->row->released || log->finished_at != atomic_load_explicit(&log->next, memory_order_relaxed)) {
-            row_finish(log->row, sp_clock_read(), cpu);
+            row_finish(log, sp_clock_read(), cpu);
+        } else if (!run->dropped && ended_after_finish(log) > log->row->end) {
+            row_finish(log, ended_after_finish(log), cpu);
         }
         log->orphaned = true;
         atomic_store(&log->thread, NULL);
@@ -261,7 +296,6 @@ sp_thread *sp_thread_current(void)
     if (thread == NULL) return NULL;
     thread->native_id = sp_platform_thread_id();
     thread->handle = pthread_self();
-    atomic_init(&thread->alive, true);
     if (key_made) pthread_setspecific(thread_key, thread);
     pthread_mutex_lock(&registry);
     thread->next = threads;
@@ -364,7 +398,11 @@ static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
     row->native_id = thread->native_id;
     row->start = sp_clock_read();
     /* The thread that opened the run was there before it did. */
-    if (run->row_count == 0) row->start = run->started;
+    if (row->native_id == run->opener) {
+        row->start = run->started;
+        run->opener = 0;
+    }
+    if (row->start >= run->timeline.due) sp_timeline_anchor(&run->timeline, 0);
     run->rows[run->row_count++] = row;
     log->row = row;
     return true;
@@ -403,22 +441,36 @@ static sp_log *own_log(const sp_thread *thread, uint64_t token)
     return NULL;
 }
 
-sp_log *sp_log_find(uint64_t token)
+static SP_NOINLINE sp_log *log_make(uint64_t token)
 {
     sp_thread *thread = sp_thread_current();
     if (thread == NULL) return NULL;
-    sp_log *log = own_log(thread, token);
-    if (log) {
-        thread->hot = log;
-        return log;
-    }
+    sp_log *log = NULL;
     pthread_mutex_lock(&registry);
     free_dropped_logs(thread);
     sp_run *run = run_of_token(token);
     if (run) log = log_new(run, thread);
     if (log) thread->hot = log;
     pthread_mutex_unlock(&registry);
-    if (log && run->tracks_threads && front_end.thread_registered) front_end.thread_registered(run, log->row);
+    if (log == NULL || front_end.thread_registered == NULL) return log;
+    /* The front end may run code of the application, which may record, or even drop the run. */
+    front_end.thread_registered(run, log->row);
+    log = own_log(thread, token);
+    if (log) thread->hot = log;
+    return log;
+}
+
+sp_log *sp_log_find(uint64_t token)
+{
+    sp_thread *thread = sp_this_thread;
+    sp_log *log = thread ? own_log(thread, token) : NULL;
+    if (log) {
+        thread->hot = log;
+        return log;
+    }
+    const int saved = errno;
+    log = log_make(token);
+    errno = saved;
     return log;
 }
 

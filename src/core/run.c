@@ -37,6 +37,7 @@ sp_status sp_run_open(const sp_run_options *options, sp_switch *gate, sp_run **o
     pthread_mutex_init(&run->collecting, NULL);
     pthread_mutex_init(&run->lock, NULL);
     run->gate = gate;
+    run->opener = sp_platform_thread_id();
     sp_timeline_anchor(&run->timeline, 0);
     run->started = sp_clock_read();
     run->start_ns = run->timeline.count ? run->timeline.anchors[0].ns : sp_clock_ns();
@@ -268,8 +269,9 @@ static void remember_open(sp_log *log, sp_slot *slot)
     log->scan_open[log->scan_open_count++] = slot;
 }
 
-static void scan_log(sp_run *run, sp_log *log)
+void sp_log_scan(sp_log *log)
 {
+    const sp_run *run = log->run;
     size_t kept = 0;
     for (size_t i = 0; i < log->scan_open_count; i++) {
         if (atomic_load_explicit(&log->scan_open[i]->end, memory_order_acquire) == SP_SLOT_OPEN) {
@@ -295,7 +297,7 @@ static void scan_log(sp_run *run, sp_log *log)
 
 void sp_run_scan(sp_run *run)
 {
-    for (sp_log *log = run->logs; log; log = log->next_of_run) scan_log(run, log);
+    for (sp_log *log = run->logs; log; log = log->next_of_run) sp_log_scan(log);
 }
 
 sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error *error)
@@ -348,7 +350,7 @@ static bool peek_at(peeked *p, sp_timeline_cursor *cursor, sp_ticks start, sp_ti
     return true;
 }
 
-static bool peek_log(const sp_log *log, uint32_t region, sp_timeline_cursor *cursor, peeked *p)
+static bool peek_log(const sp_log *log, uint32_t region, sp_ticks now, sp_timeline_cursor *cursor, peeked *p)
 {
     const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
     for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
@@ -357,7 +359,7 @@ static bool peek_log(const sp_log *log, uint32_t region, sp_timeline_cursor *cur
             const sp_slot *slot = (const sp_slot *)at;
             const uint32_t id = atomic_load_explicit(&slot->region, memory_order_relaxed);
             const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
-            if ((id & ~SP_REGION_TAKEN) != region || end == SP_SLOT_OPEN || end == SP_SLOT_ABANDONED) continue;
+            if ((id & ~SP_REGION_TAKEN) != region || end == SP_SLOT_OPEN || end > now) continue;
             if (!peek_at(p, cursor, atomic_load_explicit(&slot->start, memory_order_relaxed), end)) return false;
         }
         if (readable == next) break;
@@ -372,9 +374,12 @@ sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **
     /* A collection under way empties blocks that this would read. */
     pthread_mutex_lock(&run->collecting);
     pthread_mutex_lock(&run->lock);
+    const sp_ticks now = sp_clock_read();
     sp_timeline_anchor(&run->timeline, 0);
-    sp_timeline_cursor cursor = {.timeline = &run->timeline};
-    for (sp_log *log = run->logs; log && enough; log = log->next_of_run) enough = peek_log(log, region, &cursor, &p);
+    for (sp_log *log = run->logs; log && enough; log = log->next_of_run) {
+        sp_timeline_cursor cursor = {.timeline = &run->timeline};
+        enough = peek_log(log, region, now, &cursor, &p);
+    }
     pthread_mutex_unlock(&run->lock);
     pthread_mutex_unlock(&run->collecting);
     if (!enough) {
@@ -386,6 +391,15 @@ sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **
     *ends = p.ends;
     *count = p.count;
     return SP_OK;
+}
+
+uint64_t sp_run_lost(const sp_run *run)
+{
+    uint64_t lost = atomic_load_explicit(&run->lost, memory_order_relaxed);
+    for (const sp_log *log = run->logs; log; log = log->next_of_run) {
+        lost += atomic_load_explicit(&log->lost, memory_order_relaxed);
+    }
+    return lost;
 }
 
 void sp_run_sample_threads(sp_run *run)

@@ -1,8 +1,9 @@
 /*
  * run.h - a run: its regions, logs, thread and task tables; what a front end opens and a collector reads.
  *
- * Locks, outermost first: registry (threads, active runs) > run->collecting (one collection at a time) > run->lock
- * (everything else). The recording path takes none of them.
+ * Locks, outermost first: run->collecting (one collection at a time) > registry (threads, active runs) > run->lock
+ * (everything else). The recording path takes none of them. A fork waits until nobody holds it off (sp_fork_hold), so that
+ * a child never sees half a collection; then it takes the registry's lock and those of all runs.
  */
 #ifndef SP_CORE_RUN_H
 #define SP_CORE_RUN_H
@@ -36,7 +37,9 @@ struct sp_run {
     size_t first_block; /* slots of a log's first block */
     sp_ticks started;
     int64_t start_ns;
+    int64_t opener; /* the system's id of the thread that opened it, until that has a row */
     sp_switch *gate; /* set to the token while the run records */
+    _Atomic(bool) follows; /* the front end's hooks are in place: threads and tasks are to be followed */
 
     pthread_mutex_t collecting;
     pthread_mutex_t lock; /* all below */
@@ -50,7 +53,7 @@ struct sp_run {
     sp_log *logs;
     sp_thread_row **rows;
     size_t row_count, row_size;
-    size_t hidden_rows; /* rows of threads that a fork left behind: not listed */
+    size_t hidden_rows, hidden_tasks; /* how many were there at the fork that made this process: not listed */
     sp_task **task_pages;
     size_t task_count, task_page_count;
     char **strings; /* interned (coroutine names) */
@@ -60,13 +63,13 @@ struct sp_run {
     sp_loose_call *loose;
     size_t loose_count, loose_size;
     _Atomic(uint64_t) unmatched; /* exits that belonged to no open call */
-    uint64_t lost;               /* calls for which there was no memory, of logs that are gone */
+    _Atomic(uint64_t) lost;      /* calls for which there was no memory, of logs that are gone */
     sp_run *next_active;         /* registry */
 };
 
 typedef struct sp_run_options {
     bool tracks_threads, tracks_tasks;
-    size_t first_block; /* slots of a thread's first block; 0: the default */
+    size_t first_block; /* slots of a thread's first block; 0: the default; at most 2^24 are believed */
 } sp_run_options;
 
 /* A new run that records for every region reading `gate`, until sp_run_close. */
@@ -106,8 +109,8 @@ void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, i
 void sp_thread_finish(void);
 
 /*
- * Called on a thread when it gets a row in a run, with no lock held, so that the front end can describe it. May be NULL.
- * And when a thread ends, to free what it keeps in sp_thread.front_end; no interpreter may be assumed.
+ * Called on a thread when it gets a row in a run, with no lock held, so that the front end can describe it, be the run one
+ * that tracks threads or not. May be NULL. And when a thread ends, to free what it keeps in sp_thread.front_end; no interpreter may be assumed.
  */
 typedef struct sp_front_end {
     void (*thread_registered)(sp_run *run, sp_thread_row *row);
@@ -130,6 +133,7 @@ bool sp_run_close_loose(sp_run *run, uint32_t region);
 
 /* Bring counts and open calls up to date. With run->lock held. */
 void sp_run_scan(sp_run *run);
+void sp_log_scan(sp_log *log); /* of one log */
 
 /* Ids of the regions of the calls that are open now. *ids is malloc'ed; *count entries. */
 sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error *error);
@@ -149,11 +153,22 @@ void sp_run_sample_threads(sp_run *run);
 /* A tick in ns, on this run's timeline. Takes an anchor when the last one is old. */
 int64_t sp_run_to_ns(sp_run *run, sp_ticks ticks);
 
-/* Slots of a block that are published, given the log's next pointer: the end of the readable part. */
+/*
+ * The end of a block's published part, given the log's next pointer: NULL before the first call, and otherwise behind a
+ * slot, so it is never a block's begin, which may be the end of the block that was mapped below.
+ */
 static inline char *sp_block_readable(const sp_block *block, const char *next)
 {
-    return next >= block->begin && next <= block->end ? (char *)next : block->end;
+    if (next == NULL) return block->begin;
+    return next > block->begin && next <= block->end ? (char *)next : block->end;
 }
+
+/* Calls that found no memory. With run->lock held. */
+uint64_t sp_run_lost(const sp_run *run);
+
+/* Hold forks off while something is half done that a child could not finish. Nests; hold it for no longer than needed. */
+void sp_fork_hold(void);
+void sp_fork_release(void);
 
 void sp_block_free(sp_block *block);
 void sp_log_free(sp_log *log); /* off every list; gives up its run reference */

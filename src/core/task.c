@@ -62,10 +62,11 @@ sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
 {
     const sp_ticks now = sp_clock_read();
     pthread_mutex_lock(&run->lock);
+    if (now >= run->timeline.due) sp_timeline_anchor(&run->timeline, 0);
     sp_task *task = run->task_count < INT32_MAX ? task_slot(run) : NULL;
     if (task) {
         task->index = (int32_t)run->task_count++;
-        task->thread_index = SP_NO_TASK;
+        atomic_init(&task->thread_index, SP_NO_TASK);
         task->created = now;
         task->kind = (uint8_t)kind;
         task->parent_call = UINT32_MAX;
@@ -73,6 +74,13 @@ sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
     }
     pthread_mutex_unlock(&run->lock);
     return task;
+}
+
+void sp_run_task_coro(sp_run *run, sp_task *task, const char *coro_name)
+{
+    pthread_mutex_lock(&run->lock);
+    task->coro_name = intern(run, coro_name);
+    pthread_mutex_unlock(&run->lock);
 }
 
 sp_task *sp_run_task(sp_run *run, int32_t index)
@@ -120,5 +128,7 @@ const char *sp_task_name(const sp_task *task, char buffer[32])
 
 void sp_task_finish(sp_task *task, sp_ticks now)
 {
-    if (task->done == 0) task->done = now;
+    if (atomic_load_explicit(&task->done, memory_order_relaxed) == 0) {
+        atomic_store_explicit(&task->done, now, memory_order_relaxed);
+    }
 }

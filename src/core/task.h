@@ -13,6 +13,9 @@
 /* A new task of the run, created now; NULL when out of memory. `coro_name` is copied (once for each different one). */
 sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name);
 
+/* What it runs, when that was not known at its creation. Copied. */
+void sp_run_task_coro(sp_run *run, sp_task *task, const char *coro_name);
+
 /* The task with this index, or NULL. */
 sp_task *sp_run_task(sp_run *run, int32_t index);
 
@@ -64,7 +67,7 @@ static inline sp_lane sp_log_enter_step(sp_log *log, sp_task *task)
     const sp_ticks now = sp_clock_read();
     if (SP_UNLIKELY(now >= log->anchor_due)) sp_log_anchor(log, now);
     sp_task_resume(task, now);
-    task->thread_index = log->row->index;
+    atomic_store_explicit(&task->thread_index, log->row->index, memory_order_relaxed);
     sp_log_set_lane(log, task);
     return before;
 }

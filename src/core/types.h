@@ -64,6 +64,16 @@ _Static_assert(sizeof(sp_async_slot) == 32, "a call in an async run takes 32 byt
 #define SP_REGION_TAKEN 0x80000000u  /* in sp_slot.region: chosen by the collection under way */
 #define SP_REGION_DONE 0xffffffffu   /* already reported */
 
+/*
+ * Whether the call of a published slot still waits for its exit. Pages that a collector or a dropped run has given back read
+ * as zero, and no call starts at 0: those slots are not open.
+ */
+static inline bool sp_slot_is_open(const sp_slot *slot)
+{
+    return atomic_load_explicit(&slot->end, memory_order_acquire) == SP_SLOT_OPEN &&
+        atomic_load_explicit(&slot->start, memory_order_relaxed) != 0;
+}
+
 /* A piece of a log. The header lives apart from the slots, so that slots can fill whole (huge) pages. */
 typedef struct sp_block {
     _Atomic(struct sp_block *) next; /* owner of the log, when it grows */
@@ -71,6 +81,8 @@ typedef struct sp_block {
     size_t bytes;  /* of the mapping or allocation at begin */
     bool mapped;   /* mmap'ed (else malloc'ed) */
     bool finished; /* collector: every slot is reported or abandoned */
+    sp_log *buried_from;           /* registry: its log, when it is in the graveyard */
+    struct sp_block *next_buried;
 } sp_block;
 
 /*
@@ -79,8 +91,9 @@ typedef struct sp_block {
  */
 typedef struct sp_task {
     int32_t index;
-    int32_t thread_index; /* the last thread it ran on */
-    sp_ticks created, done; /* done == 0: not finished */
+    _Atomic(int32_t) thread_index; /* the last thread it ran on */
+    sp_ticks created;
+    _Atomic(sp_ticks) done; /* 0: not finished */
     _Atomic(uint64_t) steps;
     _Atomic(uint64_t) running, suspended;
     _Atomic(sp_ticks) step_started; /* != 0 while it holds its thread */
@@ -126,7 +139,6 @@ struct sp_log {
     sp_thread_row *row;
     sp_block *head; /* the collector frees from here (run->lock) */
     sp_block *tail; /* owner */
-    uint64_t slots_taken; /* owner: slots in blocks before the tail, for sizing the next one */
     _Atomic(uint64_t) lost; /* calls that found no memory; told at collection */
     struct sp_log *next_of_thread; /* owner */
     struct sp_log *next_of_run;    /* run->lock */
@@ -148,7 +160,6 @@ struct sp_thread {
     sp_log *logs;    /* all of them (this thread only) */
     int64_t native_id;
     pthread_t handle;
-    _Atomic(bool) alive;
     sp_thread *next, *previous; /* registry (its lock) */
 };
 

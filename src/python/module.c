@@ -3,8 +3,11 @@
 
 #include <string.h>
 
+#include "python/greenlets.h"
 #include "python/recorder.h"
+#include "python/records.h"
 #include "python/call_tree_object.h"
+#include "python/path_summary_object.h"
 #include "python/hdf5_object.h"
 #include "python/profile_object.h"
 
@@ -64,10 +67,13 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_profile,
     sp_python_add_hdf5,
     sp_python_add_call_tree,
+    sp_python_add_path_summary,
     sp_python_add_region,
     sp_python_add_recorder,
     sp_python_add_run,
+    sp_python_add_records,
     sp_python_add_thread_hook,
+    sp_python_add_greenlets,
 };
 
 static int module_exec(PyObject *module)
@@ -79,7 +85,7 @@ static int module_exec(PyObject *module)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i](module) < 0) return -1;
     }
-    return 0;
+    return PyModule_AddStringConstant(module, "__version__", sp_version());
 }
 
 static PyModuleDef_Slot module_slots[] = {

@@ -9,6 +9,7 @@
 #include "analysis/resolve.h"
 #include "python/profile_object.h"
 #include "python/recorder.h"
+#include "python/records.h"
 
 #include <structmember.h>
 
@@ -50,6 +51,22 @@ static void run_dealloc(PyObject *self)
 }
 
 /* ---- collect ---- */
+
+/*
+ * A fork waits meanwhile, so that a child has the parts whole and their lock free. The interpreter must not be waited for in
+ * between: the one who forks may hold it.
+ */
+static void parts_lock(sp_run_object *object)
+{
+    sp_fork_hold();
+    pthread_mutex_lock(&object->lock);
+}
+
+static void parts_unlock(sp_run_object *object)
+{
+    pthread_mutex_unlock(&object->lock);
+    sp_fork_release();
+}
 
 static const sp_row *row_of_name(const sp_profile *profile, const char *name, size_t *from)
 {
@@ -131,28 +148,57 @@ static PyObject *run_collect(PyObject *self, PyObject *none)
     sp_status status;
     sp_thread_names_refresh(object->run);
     Py_BEGIN_ALLOW_THREADS
-    pthread_mutex_lock(&object->lock);
+    parts_lock(object);
     status = collect(object, &error);
     if (status == SP_OK) profile = sp_profile_share(object->parts[0].profile);
-    pthread_mutex_unlock(&object->lock);
+    parts_unlock(object);
     Py_END_ALLOW_THREADS
     return status == SP_OK ? sp_profile_object_new(profile) : sp_python_raise(status, &error, NULL);
+}
+
+/* A profile with the lane tables of now and no calls. */
+static PyObject *run_tables(PyObject *self, PyObject *none)
+{
+    sp_run *run = ((sp_run_object *)self)->run;
+    sp_thread_names_refresh(run);
+    sp_profile *profile = sp_profile_new();
+    if (profile == NULL) return PyErr_NoMemory();
+    sp_error error;
+    const sp_status status = sp_run_tables(run, 0, profile, &error);
+    if (status == SP_OK) return sp_profile_object_new(profile);
+    sp_profile_release(profile);
+    return sp_python_raise(status, &error, NULL);
 }
 
 static PyObject *run_collect_lanes(PyObject *self, PyObject *none)
 {
     sp_run_object *object = (sp_run_object *)self;
+    size_t size = 0;
+    bool kept = false;
+    void *copy = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    parts_lock(object);
     const sp_part *part = &object->parts[0];
-    if (object->part_count == 0 || part->lanes == NULL) Py_RETURN_NONE;
-    const size_t size = (size_t)part->profile->call_count * sizeof(int64_t);
-    return PyBytes_FromStringAndSize((const char *)part->lanes, (Py_ssize_t)size);
+    if (object->part_count && part->lanes) {
+        kept = true;
+        size = (size_t)part->profile->call_count * sizeof(int64_t);
+        copy = malloc(size ? size : 1);
+        if (copy) memcpy(copy, part->lanes, size);
+    }
+    parts_unlock(object);
+    Py_END_ALLOW_THREADS
+    if (!kept) Py_RETURN_NONE;
+    if (copy == NULL) return PyErr_NoMemory();
+    PyObject *lanes = PyBytes_FromStringAndSize(copy, (Py_ssize_t)size);
+    free(copy);
+    return lanes;
 }
 
 static PyObject *run_confirm(PyObject *self, PyObject *none)
 {
     sp_run_object *object = (sp_run_object *)self;
     Py_BEGIN_ALLOW_THREADS
-    pthread_mutex_lock(&object->lock);
+    parts_lock(object);
     if (object->part_count) {
         object->next_call_id += (int64_t)object->parts[0].profile->call_count;
         part_free(&object->parts[0]);
@@ -161,7 +207,7 @@ static PyObject *run_confirm(PyObject *self, PyObject *none)
         object->parts[1] = (sp_part){0};
         object->part_count--;
     }
-    pthread_mutex_unlock(&object->lock);
+    parts_unlock(object);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -264,8 +310,7 @@ static PyObject *run_lost(PyObject *self, void *closure)
 {
     sp_run *run = ((sp_run_object *)self)->run;
     pthread_mutex_lock(&run->lock);
-    uint64_t lost = run->lost;
-    for (sp_log *log = run->logs; log; log = log->next_of_run) lost += atomic_load(&log->lost);
+    const uint64_t lost = sp_run_lost(run);
     pthread_mutex_unlock(&run->lock);
     return PyLong_FromUnsignedLongLong(lost);
 }
@@ -298,6 +343,11 @@ static PyMethodDef run_methods[] = {
     {"confirm", run_confirm, METH_NOARGS, "What collect() returned last is written: never report it again."},
     {"open_calls", run_open_calls, METH_NOARGS, "The region name of every call that is open now."},
     {"call_counts", run_call_counts, METH_NOARGS, "{region name: entries so far}, open ones included, in order of creation."},
+    {"tables", run_tables, METH_NOARGS, "The tables of threads and tasks as they are now: a Profile without calls."},
+    {"thread_records", sp_run_thread_records, METH_NOARGS, "A ThreadRecord for every registered thread, in order."},
+    {"task_records", sp_run_task_records, METH_NOARGS, "A TaskRecord for every task and greenlet, in order of creation."},
+    {"current_thread", sp_run_current_thread_record, METH_NOARGS,
+     "The calling thread's ThreadRecord; registers it. RuntimeError once the run is gone."},
     {"lane", run_lane, METH_NOARGS, "Key of the lane the caller is on: its task's index, else -2 - its thread's row index."},
     {"ticks", run_ticks, METH_NOARGS, "Now, on the clock that calls are stamped with."},
     {"to_ns", run_to_ns, METH_O, "Ticks as ns of time.perf_counter_ns()."},

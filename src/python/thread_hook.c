@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "python/greenlets.h"
 #include "python/recorder.h"
 
 static PyTypeObject *hook_type, *end_type;
@@ -76,7 +77,9 @@ static void end_dealloc(PyObject *self)
     sp_thread *thread = sp_this_thread;
     if (thread && end->thread != Py_None && !finalizing()) {
         const int64_t ident = (int64_t)PyThread_get_thread_ident();
-        for (sp_log *log = thread->logs; log; log = log->next_of_thread) describe(log->run, log->row, end->thread, ident);
+        for (sp_log *log = thread->logs; log; log = log->next_of_thread) {
+            if (log->run->tracks_threads) describe(log->run, log->row, end->thread, ident);
+        }
     }
     sp_thread_finish();
     sp_region_forget_pending();
@@ -132,9 +135,10 @@ static void thread_registered(sp_run *run, sp_thread_row *row)
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *thread = current_thread_object();
-    describe(run, row, thread, (int64_t)PyThread_get_thread_ident());
+    if (run->tracks_threads) describe(run, row, thread, (int64_t)PyThread_get_thread_ident());
     watch_end(thread);
     Py_DECREF(thread);
+    if (run->tracks_tasks && atomic_load(&run->follows)) sp_greenlets_watch_thread(run);
     PyErr_Restore(type, value, traceback);
 }
 
@@ -191,7 +195,7 @@ static int hook_bool(PyObject *self)
 {
     for (PyObject *object = self; is_hook(object); object = ((sp_hook *)object)->previous) {
         sp_hook *hook = (sp_hook *)object;
-        if (!hook->removed) sp_run_log(hook->run->run);
+        if (!hook->removed && !hook->run->run->inherited) sp_run_log(hook->run->run);
     }
     return PyObject_IsTrue(behind(self));
 }

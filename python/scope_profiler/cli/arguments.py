@@ -14,7 +14,16 @@ from scope_profiler.cli.terminal import Progress, one_line
 if TYPE_CHECKING:
     from scope_profiler.results import MPIRegion, ProfilingResults
 
-__all__ = ["add_selection", "build_parser", "did_you_mean", "expand_files", "load_profile", "percentage", "rank_set", "select"]
+__all__ = [
+    "add_selection",
+    "build_parser",
+    "did_you_mean",
+    "expand_files",
+    "load_profile",
+    "percentage",
+    "rank_set",
+    "select",
+]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,7 +56,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """The options that choose regions and ranks."""
-    parser.add_argument("--include", nargs="+", metavar="REGEX", help="only regions whose name begins with one of these")
+    parser.add_argument(
+        "--include", nargs="+", metavar="REGEX", help="only regions whose name begins with one of these"
+    )
     parser.add_argument("--exclude", nargs="+", metavar="REGEX", help="no regions whose name begins with one of these")
     parser.add_argument("--ranks", nargs="+", metavar="RANKS", type=rank_set, help="only these ranks: 0 2, 0-3 or 1,3")
 
@@ -117,15 +128,10 @@ def select(
 
     Raises CommandError for a pattern that is no regular expression, or ranks of which the profile has none.
     """
-    import re
-
     from scope_profiler.results import MPIRegion
 
     for pattern in (*(include or ()), *(exclude or ())):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise CommandError(f"{pattern!r} is not a regular expression: {error}") from None
+        _check_pattern(pattern)
     regions: list[MPIRegion] = list(results.get_regions(include=include, exclude=exclude))
     if ranks is None:
         return regions
@@ -138,6 +144,15 @@ def select(
         if chosen:
             kept.append(region if len(chosen) == len(region.regions) else MPIRegion(region.name, chosen))
     return kept
+
+
+def _check_pattern(pattern: str) -> None:
+    import re
+
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise CommandError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def merge_ranks(sets: Sequence[frozenset[int]] | None) -> list[int] | None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from scope_profiler.cli import CommandError
 from scope_profiler.cli.arguments import add_selection, load_profile, merge_ranks, percentage, select
-from scope_profiler.cli.comparison import METRICS, Change, as_values, compare, name_of, ordered, print_changes, unmeasured
+from scope_profiler.cli.comparison import (
+    METRICS,
+    Change,
+    as_values,
+    compare,
+    name_of,
+    ordered,
+    print_changes,
+    unmeasured,
+)
 from scope_profiler.cli.terminal import Output, printable
 
 DESCRIPTION = (
@@ -21,11 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file_a", metavar="A", help="baseline profile")
     parser.add_argument("file_b", metavar="B", help="candidate profile")
     parser.add_argument(
-        "--max-regression", type=percentage, default=0.0, metavar="PCT", help="increase that is allowed, in percent (default: 0)"
+        "--max-regression",
+        type=percentage,
+        default=0.0,
+        metavar="PCT",
+        help="increase that is allowed, in percent (default: 0)",
     )
     add_selection(parser)
     parser.add_argument("--metric", choices=METRICS, default="total", help="what to judge (default: total)")
-    parser.add_argument("--fail-on-new", action="store_true", help="a region that the baseline does not have is a failure too")
+    parser.add_argument(
+        "--fail-on-new", action="store_true", help="a region that the baseline does not have is a failure too"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -43,7 +57,9 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     a, b = load_profile(arguments.file_a), load_profile(arguments.file_b)
     ranks = merge_ranks(arguments.ranks)
     changes = compare(
-        select(a, arguments.include, arguments.exclude, ranks), select(b, arguments.include, arguments.exclude, ranks), arguments.metric
+        select(a, arguments.include, arguments.exclude, ranks),
+        select(b, arguments.include, arguments.exclude, ranks),
+        arguments.metric,
     )
     if not any(change.in_a and change.in_b for change in changes) and not (arguments.fail_on_new and changes):
         raise CommandError(f"nothing to check: {arguments.file_a} and {arguments.file_b} have no such region in common")
@@ -56,18 +72,16 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     broken = violations(changes, arguments.max_regression, arguments.fail_on_new)
     changes = ordered(changes, "pct")
     if arguments.json:
-        output.line(
-            json.dumps(
-                {
-                    "baseline": str(a.file_path),
-                    "candidate": str(b.file_path),
-                    "metric": arguments.metric,
-                    "max_regression_percent": arguments.max_regression,
-                    "passed": not broken,
-                    "violations": [change.name for change in broken],
-                    "regions": as_values(changes),
-                }
-            )
+        output.json(
+            {
+                "baseline": str(a.file_path),
+                "candidate": str(b.file_path),
+                "metric": arguments.metric,
+                "max_regression_percent": arguments.max_regression,
+                "passed": not broken,
+                "violations": [change.name for change in broken],
+                "regions": as_values(changes),
+            }
         )
         return 1 if broken else 0
     output.lines(

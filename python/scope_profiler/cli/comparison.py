@@ -45,7 +45,9 @@ def _gpu(region: MPIRegion, metric: str) -> float | None:
     if not known:
         return None
     total = sum(known)
-    calls = sum(int(part.num_calls) for part, gpu in zip(region.regions.values(), totals) if gpu is not None)
+    calls = sum(
+        int(part.num_calls) for part, gpu in zip(region.regions.values(), totals, strict=True) if gpu is not None
+    )
     return total if metric == "gpu_total" else total / max(calls, 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from scope_profiler.cli.arguments import add_selection, load_profile, merge_ranks, percentage, select
 from scope_profiler.cli.comparison import METRICS, as_values, compare, name_of, ordered, print_changes, unmeasured
@@ -19,9 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_selection(parser)
     parser.add_argument("--metric", choices=METRICS, default="total", help="what to compare (default: total)")
     parser.add_argument(
-        "--sort", choices=("delta", "pct", "name"), default="delta", help="largest difference first (default), largest percentage, name"
+        "--sort",
+        choices=("delta", "pct", "name"),
+        default="delta",
+        help="largest difference first (default), largest percentage, name",
     )
-    parser.add_argument("--threshold", type=percentage, metavar="PCT", help="only regions that changed by at least this many percent")
+    parser.add_argument(
+        "--threshold", type=percentage, metavar="PCT", help="only regions that changed by at least this many percent"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -30,18 +34,24 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     a, b = load_profile(arguments.file_a), load_profile(arguments.file_b)
     ranks = merge_ranks(arguments.ranks)
     changes = compare(
-        select(a, arguments.include, arguments.exclude, ranks), select(b, arguments.include, arguments.exclude, ranks), arguments.metric
+        select(a, arguments.include, arguments.exclude, ranks),
+        select(b, arguments.include, arguments.exclude, ranks),
+        arguments.metric,
     )
     missing = unmeasured(changes)
     if arguments.threshold is not None:
         changes = [c for c in changes if c.percent is None or abs(c.percent) >= arguments.threshold]
     changes = ordered(changes, arguments.sort)
     if arguments.json:
-        output.line(json.dumps({"a": str(a.file_path), "b": str(b.file_path), "metric": arguments.metric, "regions": as_values(changes)}))
+        output.json(
+            {"a": str(a.file_path), "b": str(b.file_path), "metric": arguments.metric, "regions": as_values(changes)}
+        )
         return 0
     rule = "=" * min(output.width or 78, 78)
     output.lines([rule, f"a: {name_of(a)}", f"b: {name_of(b)}", rule, "", f"Regions ({len(changes)})"])
     print_changes(changes, arguments.metric, output)
     if missing:
-        output.line(f"  Without {arguments.metric} in one of the profiles: {len(missing)} region(s), first {missing[0]!r}")
+        output.line(
+            f"  Without {arguments.metric} in one of the profiles: {len(missing)} region(s), first {missing[0]!r}"
+        )
     return 0

@@ -43,7 +43,9 @@ def _names(text: str) -> list[str]:
     names = [name for name in text.replace(",", " ").split() if name]
     unknown = [name for name in names if name not in REGION_TABLE_COLUMNS]
     if unknown or not names:
-        raise argparse.ArgumentTypeError(f"no column {', '.join(map(repr, unknown))}; there are {', '.join(REGION_TABLE_COLUMNS)}")
+        raise argparse.ArgumentTypeError(
+            f"no column {', '.join(map(repr, unknown))}; there are {', '.join(REGION_TABLE_COLUMNS)}"
+        )
     return names
 
 
@@ -51,23 +53,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this command."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="profiles, or globs of them")
     add_selection(parser)
-    parser.add_argument("--sort", choices=SORT_KEYS, metavar="KEY", help=f"order of the regions: {', '.join(SORT_KEYS)} (default: start)")
+    parser.add_argument(
+        "--sort",
+        choices=SORT_KEYS,
+        metavar="KEY",
+        help=f"order of the regions: {', '.join(SORT_KEYS)} (default: start)",
+    )
     parser.add_argument(
         "--top", type=_limit, metavar="N",
         help="only the first N regions (of the longest total, unless --sort says otherwise), the N busiest threads and tasks; 0: all",
     )  # fmt: skip
     parser.add_argument(
-        "--columns", nargs="+", type=_names, metavar="COLUMN", help=f"columns of the region table: {', '.join(REGION_TABLE_COLUMNS)}"
+        "--columns",
+        nargs="+",
+        type=_names,
+        metavar="COLUMN",
+        help=f"columns of the region table: {', '.join(REGION_TABLE_COLUMNS)}",
     )
     parser.add_argument(
         "--percentage-mode", choices=("coverage", "exclusive"), default="coverage",
         help="what the session percentage counts: time covered by a region (default), or its exclusive time",
     )  # fmt: skip
-    parser.add_argument("--tree", action="store_true", help="print the call tree of every thread and task instead of the tables")
-    parser.add_argument("--depth", type=_limit, default=64, metavar="N", help="levels of the tree that are shown (default: 64; 0: all)")
+    parser.add_argument(
+        "--tree", action="store_true", help="print the call tree of every thread and task instead of the tables"
+    )
+    parser.add_argument(
+        "--depth", type=_limit, default=64, metavar="N", help="levels of the tree that are shown (default: 64; 0: all)"
+    )
     parser.add_argument("--full", action="store_true", help="print long metadata values whole")
     parser.add_argument("--source", nargs="+", metavar="NAME", help="print the captured source of these regions")
-    parser.add_argument("--export-metadata", metavar="PATH", help="write the metadata of the profiles to this JSON file")
+    parser.add_argument(
+        "--export-metadata", metavar="PATH", help="write the metadata of the profiles to this JSON file"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing (with --export-metadata)")
     part = parser.add_mutually_exclusive_group()
@@ -97,7 +114,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
             code = max(code, _print(results, arguments, Output(text, width=output.width)))
         output.lines([""] * (number > 1) + text.getvalue().split("\n")[:-1])
     if arguments.json and not arguments.quiet:
-        output.line(json.dumps({"profiles": documents}, indent=2))
+        output.json({"profiles": documents}, indent=2)
     if arguments.export_metadata is not None:
         _write_metadata(arguments.export_metadata, metadata)
     return code
@@ -138,7 +155,9 @@ def _print(results: ProfilingResults, arguments: argparse.Namespace, output: Out
         complete = print_tree(results, regions, output, ranks=arguments.ranks, depth=arguments.depth)
     elif not arguments.metadata_only:
         if regions:
-            print_regions(results, output, columns=arguments.columns, percentage_mode=arguments.percentage_mode, **options)
+            print_regions(
+                results, output, columns=arguments.columns, percentage_mode=arguments.percentage_mode, **options
+            )
         else:
             output.line("  (no regions)" if not len(results) else "  (no region matches)")
         if not arguments.regions_only:
@@ -149,7 +168,19 @@ def _print(results: ProfilingResults, arguments: argparse.Namespace, output: Out
     return 0 if complete else 1
 
 
-_THREAD_FIELDS = ("rank", "index", "name", "ident", "native_id", "daemon", "alive", "start_time", "end_time", "wall_time", "cpu_time")
+_THREAD_FIELDS = (
+    "rank",
+    "index",
+    "name",
+    "ident",
+    "native_id",
+    "daemon",
+    "alive",
+    "start_time",
+    "end_time",
+    "wall_time",
+    "cpu_time",
+)
 _TASK_FIELDS = (
     "rank", "index", "kind", "name", "coro_name", "thread_index", "done", "created_time", "done_time", "wall_time", "steps",
     "running_time", "awaiting_time",
@@ -177,7 +208,10 @@ def _document(results: ProfilingResults, arguments: argparse.Namespace) -> dict[
 
 
 def _region(region: MPIRegion) -> dict[str, Any]:
-    values = {**region.get_summary(), **{key: getattr(region, key) for key in ("p50_duration", "p95_duration", "p99_duration")}}
+    values = {
+        **region.get_summary(),
+        **{key: getattr(region, key) for key in ("p50_duration", "p95_duration", "p99_duration")},
+    }
     values.pop("regions", None)
     return {
         "name": region.name,

@@ -31,12 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--no-output", action="store_true", help="write no file, only print the summary")
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings (table [profiling])")
     parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
-    parser.add_argument("--track-threads", action="store_true", default=None, help="record threads, and on which one each call ran")
-    parser.add_argument("--track-async", action="store_true", default=None, help="record asyncio tasks and greenlets too")
-    parser.add_argument("--label", metavar="TEXT", help="a short label, stored in the profile")
-    parser.add_argument("--tag", action="append", metavar="TAG", help="record only regions with this tag (may be repeated)")
     parser.add_argument(
-        "--enable-tag", action="append", metavar="TAG", help="record regions behind this opt-in tag; '*' is all (may be repeated)"
+        "--track-threads", action="store_true", default=None, help="record threads, and on which one each call ran"
+    )
+    parser.add_argument(
+        "--track-async", action="store_true", default=None, help="record asyncio tasks and greenlets too"
+    )
+    parser.add_argument("--label", metavar="TEXT", help="a short label, stored in the profile")
+    parser.add_argument(
+        "--tag", action="append", metavar="TAG", help="record only regions with this tag (may be repeated)"
+    )
+    parser.add_argument(
+        "--enable-tag",
+        action="append",
+        metavar="TAG",
+        help="record regions behind this opt-in tag; '*' is all (may be repeated)",
     )
     parser.add_argument("--buffer-limit", type=int, metavar="N", help="first capacity of the buffers, in calls")
     parser.add_argument("--aggregation-mode", action="store_true", default=None, help="record sums only")
@@ -46,8 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     recursive.add_argument("--recursive", action="store_true", help="record every Python function of the script")
     recursive.add_argument("--no-recursive", action="store_true", help="only marked regions (default)")
     parser.add_argument("--all", action="store_true", help="with --recursive, library functions too")
-    parser.add_argument("--include", action="append", metavar="GLOB", help="with --recursive, only these functions (may be repeated)")
-    parser.add_argument("--exclude", action="append", metavar="GLOB", help="with --recursive, not these functions (may be repeated)")
+    parser.add_argument(
+        "--include", action="append", metavar="GLOB", help="with --recursive, only these functions (may be repeated)"
+    )
+    parser.add_argument(
+        "--exclude", action="append", metavar="GLOB", help="with --recursive, not these functions (may be repeated)"
+    )
     parser.add_argument("--entrypoint", metavar="NAME", help="with --recursive, the name of the outermost region")
     calls = parser.add_mutually_exclusive_group()
     calls.add_argument("--mpi-calls", action="store_true", default=None, help="record calls of mpi4py")
@@ -56,7 +69,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 # Options that take a value: what follows them is not the script.
 _VALUED = frozenset(
-    ("-o", "--outfile", "--config", "--label", "--tag", "--enable-tag", "--buffer-limit", "--include", "--exclude", "--entrypoint")
+    (
+        "-o",
+        "--outfile",
+        "--config",
+        "--label",
+        "--tag",
+        "--enable-tag",
+        "--buffer-limit",
+        "--include",
+        "--exclude",
+        "--entrypoint",
+    )
 )
 
 
@@ -158,11 +182,11 @@ class _Recording:
         """Exit handlers cannot change the exit code: a program that would exit with 0 is ended here instead."""
         if self.exit_code != 0:
             return
+        import contextlib
+
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
-            except (AttributeError, OSError, ValueError):
-                pass
         os._exit(USAGE_ERROR)
 
 
@@ -233,7 +257,14 @@ def _find_script(words: list[str]) -> _Program:
         code = compile(source, full, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise CommandError(f"{path}: {one_line(error)}") from None
-    attributes = {"__file__": full, "__cached__": None, "__doc__": None, "__loader__": _loader(full), "__package__": None, "__spec__": None}
+    attributes = {
+        "__file__": full,
+        "__cached__": None,
+        "__doc__": None,
+        "__loader__": _loader(full),
+        "__package__": None,
+        "__spec__": None,
+    }
     return _Program(code, list(words), os.path.dirname(os.path.realpath(path)), attributes)
 
 

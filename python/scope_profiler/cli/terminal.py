@@ -137,6 +137,13 @@ class Output:
             text = _cut_box(text, self.width)
         self._write(text + "\n")
 
+    def json(self, document: object, indent: int | None = None) -> None:
+        """Print ``document`` as JSON, whole and in ASCII whatever the terminal is."""
+        import json
+
+        self.flush()
+        self._write(json.dumps(document, indent=indent) + "\n")
+
     def lines(self, texts: Iterable[str]) -> None:
         """Print each of ``texts`` as a line."""
         for text in texts:
@@ -245,7 +252,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
 
     def text(row: Sequence[str]) -> str:
         parts = []
-        for column, cell, size in zip(columns, row, widths):
+        for column, cell, size in zip(columns, row, widths, strict=True):
             shown = cut(cell, size, middle=column.flexible)
             padding = " " * (size - display_width(shown))
             parts.append(padding + shown if column.number else shown + padding)

@@ -74,7 +74,7 @@ def build_tree(calls: CallArrays, await_ns: np.ndarray | None) -> Tree:
     path = np.empty(count, np.int64)
     region_of, parent_of, lane_of = [], [], []
     order = np.argsort(calls.depth, kind="stable")
-    ends = np.cumsum(np.bincount(calls.depth)) if count else []
+    ends: list[int] = np.cumsum(np.bincount(calls.depth)).tolist()
     begin = known = 0
     for level, end in enumerate(ends):
         members = order[begin:end]
@@ -117,7 +117,8 @@ def _await_column(calls: CallArrays, regions: Sequence[MPIRegion], rank: int) ->
     if all(part.await_times_ns is None for part in parts):
         return None
     columns = [
-        np.zeros(int(part.num_calls), np.int64) if part.await_times_ns is None else np.asarray(part.await_times_ns) for part in parts
+        np.zeros(int(part.num_calls), np.int64) if part.await_times_ns is None else np.asarray(part.await_times_ns)
+        for part in parts
     ]
     first = np.cumsum([0, *map(len, columns)])[:-1]
     result: np.ndarray = np.concatenate(columns)[first[calls.region_index] + calls.call_index]
@@ -239,7 +240,9 @@ def _walk(tree: Tree, below: dict[int, list[int]], roots: list[int], depth: int)
             stack.append((child, prefix + ("└─ " if end else "├─ "), prefix + ("   " if end else "│  "), level + 1))
 
 
-def tree_values(results: ProfilingResults, regions: Sequence[MPIRegion], ranks: Sequence[int] | None) -> list[dict[str, Any]]:
+def tree_values(
+    results: ProfilingResults, regions: Sequence[MPIRegion], ranks: Sequence[int] | None
+) -> list[dict[str, Any]]:
     """The trees as JSON has them: for every rank and lane its paths, parents first; ``parent`` is an index into them or None."""
     documents: list[dict[str, Any]] = []
     for rank, tree in _trees(results, regions, ranks):

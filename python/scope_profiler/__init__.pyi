@@ -1,0 +1,126 @@
+# What `from scope_profiler import ...` finds; at run time each name is imported when it is first used.
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from os import PathLike
+from subprocess import CompletedProcess
+from types import ModuleType
+from typing import Any, TypeVar, overload
+
+from typing_extensions import Unpack
+
+from . import call_stack as call_stack
+from . import concurrency as concurrency
+from . import profile_config as profile_config
+from . import profile_io as profile_io
+from . import profile_manager as profile_manager
+from . import results as results
+from . import summary as summary
+from ._core import CorruptProfileError as CorruptProfileError
+from ._core import NestingError as NestingError
+from ._core import Region as _RecordedRegion
+from ._core import __version__ as __version__
+from .call_stack import CallArrays as CallArrays
+from .call_stack import build_call_arrays as build_call_arrays
+from .call_stack import build_call_stack as build_call_stack
+from .call_stack import call_stack_children as call_stack_children
+from .call_stack import call_stack_roots as call_stack_roots
+from .options import GPUOptions as GPUOptions
+from .options import HDF5Options as HDF5Options
+from .options import MemrayOptions as MemrayOptions
+from .options import ProfilingOptions as ProfilingOptions
+from .options import SetupOptions
+from .profile_io import load as load
+from .profile_io import read_h5 as read_h5
+from .profile_io import read_h5_summary as read_h5_summary
+from .profile_io import read_profile as read_profile
+from .profile_io import sniff_profile_format as sniff_profile_format
+from .profile_io import write_profile as write_profile
+from .profile_manager import ProfileManager as ProfileManager
+from .profile_manager import ProfilingRun as ProfilingRun
+from .profile_manager import RegionFactory as RegionFactory
+from .profile_manager import RegionHandle as RegionHandle
+from .profiling_session import ProfilingSession
+from .results import EventDataUnavailableError as EventDataUnavailableError
+from .results import MPIRegion as MPIRegion
+from .results import ProfilingResults as ProfilingResults
+from .results import Region as Region
+from .results import merge_results as merge_results
+
+_Target = TypeVar("_Target", bound=Callable[..., Any])
+
+# The methods of ProfileManager; its docstrings describe them.
+def setup(
+    options: ProfilingOptions | None = None,
+    *,
+    auto_finalize: bool = False,
+    output: str | PathLike[str] | None = ...,
+    replace: bool = False,
+    region_tags: Iterable[str] | None = None,
+    config_path: str | PathLike[str] | None = None,
+    **overrides: Unpack[SetupOptions],
+) -> ProfilingRun: ...
+def session(
+    options: ProfilingOptions | None = None,
+    *,
+    verbose: bool = True,
+    verbose_line_profiler: bool = False,
+    return_results: bool = False,
+    native_traces: Any = None,
+    output: str | PathLike[str] | None = ...,
+    replace: bool = False,
+    config_path: str | PathLike[str] | None = None,
+    auto_finalize: bool = False,
+    region_tags: Iterable[str] | None = None,
+    **overrides: Unpack[SetupOptions],
+) -> ProfilingSession: ...
+def finalize(
+    verbose: bool = True, return_results: bool = False, native_traces: Any = None, verbose_line_profiler: bool = False
+) -> ProfilingResults | None: ...
+def reset() -> None: ...
+def run(func: Callable[..., Any], *args: Any, output: str | PathLike[str] | None = ..., **keywords: Any) -> Any: ...
+def setup_from_env(**overrides: Any) -> ProfilingRun: ...
+def profile_script(
+    script_path: str | PathLike[str],
+    *,
+    script_args: Iterable[str] | None = None,
+    output: str | PathLike[str] | None = ...,
+    **settings: Any,
+) -> ProfilingResults | None: ...
+def profile_command(
+    command: str | Iterable[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    recursive: bool = False,
+    all: bool = False,
+    mpi_calls: bool = False,
+) -> CompletedProcess[str]: ...
+def is_active() -> bool: ...
+def is_configured() -> bool: ...
+def last_results() -> ProfilingResults | None: ...
+def region(name: str, functions: object = None, tags: Iterable[str] | None = None) -> _RecordedRegion: ...
+@overload
+def profile(region_name: _Target) -> _Target: ...
+@overload
+def profile(
+    region_name: str | None = None,
+    recursive: bool | None = None,
+    metadata: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None,
+    record_outcome: bool = False,
+    tags: Iterable[str] | None = None,
+) -> Callable[[_Target], _Target]: ...
+def define_region(region_name: str, functions: Any = None, tags: Iterable[str] | None = None) -> RegionHandle: ...
+def region_factory(region_name: str, *, tags: Iterable[str] | None = None) -> RegionFactory: ...
+def instrument(
+    module: ModuleType,
+    *,
+    include: Iterable[str] = ("*",),
+    exclude: Iterable[str] = (),
+    prefix: str | None = None,
+    tags: Iterable[str] | None = None,
+) -> dict[str, Any]: ...
+def metadata(**values: Any) -> AbstractContextManager[dict[str, Any]]: ...
+def register_opt_in_tag(*opt_in: str) -> None: ...
+def registered_regions() -> tuple[str, ...]: ...
+def recorded_regions() -> tuple[str, ...]: ...
+
+__all__: list[str]

@@ -1,0 +1,233 @@
+"""The configuration of a run, and where its settings come from: keywords, an options object, a TOML file."""
+
+from __future__ import annotations
+
+from .settings import GROUPS, SETTINGS, unknown_settings, validate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from typing import Any
+
+    from typing_extensions import Unpack
+
+    from ._core import Recorder, Run
+    from ._tracker import ConcurrencyTracker
+    from .options import GPUOptions as GPUOptions
+    from .options import HDF5Options as HDF5Options
+    from .options import MemrayOptions as MemrayOptions
+    from .options import ProfilingOptions as ProfilingOptions
+    from .options import SetupOptions as SetupOptions
+
+__all__ = [
+    "GPUOptions",
+    "HDF5Options",
+    "MemrayOptions",
+    "ProfilingConfig",
+    "ProfilingOptions",
+    "SetupOptions",
+    "load_profiling_config",
+    "merge_settings",
+]
+
+
+class ProfilingConfig:
+    """One checked configuration: every setting is an attribute of its name.
+
+    ``metadata`` describes the run and the machine (keys as in the file), ``start_time_ns`` is its start in nanoseconds of
+    ``time.perf_counter_ns()``, ``paused`` is True between ``pause()`` and ``resume()``.
+
+    Raises
+    ------
+    TypeError
+        An unknown setting, or a value of the wrong kind.
+    ValueError
+        A value out of range, settings that exclude each other, or one that this version cannot do.
+    """
+
+    file_path: str
+    label: str | None
+    use_likwid: bool
+    perf_events: tuple[str, ...] | None
+    use_line_profiler: bool
+    use_memray: bool
+    memory_profile_path: str | None
+    memray_native_traces: bool
+    memray_trace_python_allocators: bool
+    memray_follow_fork: bool
+    deactivate_profiling: bool
+    use_nvtx: bool
+    use_gpu_timing: bool
+    gpu_timing_backend: Any
+    gpu_sync_on_exit: bool
+    deactivate_file_output: bool
+    recursive_profile: bool
+    aggregation_mode: bool
+    profile_mpi_calls: bool
+    track_threads: bool
+    track_async: bool
+    capture_region_source: bool
+    metadata_detail: str
+    buffer_limit: int
+    output_mode: str
+    hdf5_compression: str | None
+    hdf5_compression_level: int | None
+    hdf5_chunk_size: int | None
+    enable_tags: tuple[str, ...]
+    checkpoint: str
+
+    comm: Any = None  # the MPI communicator of the run; None: a single process
+    paused: bool = False
+
+    def __init__(self, file_path: str | os.PathLike[str] | None = None, **settings: Unpack[SetupOptions]) -> None:
+        given: dict[str, Any] = dict(settings)
+        if file_path is not None:
+            given["file_path"] = file_path
+        values = validate(given)
+        values["enable_tags"] = values["enable_tags"] or ()
+        values["track_threads"] = values["track_threads"] or values["track_async"]
+        self.__dict__.update(values)
+        self.output_format = "hdf5"
+        from .run_metadata import RunFacts
+
+        self._facts = RunFacts(full=self.metadata_detail == "full")
+        self._metadata: dict[str, Any] | None = None
+        self._start_time_ns: int | None = None
+        self._tracked: tuple[Recorder, Run] | None = None
+        self._tracker: ConcurrencyTracker | None = None
+
+    @property
+    def tracker(self) -> ConcurrencyTracker | None:
+        """The threads, tasks and greenlets of the run, once it has started; None if it does not track them."""
+        if self._tracker is None and self._tracked is not None:
+            from ._tracker import ConcurrencyTracker
+
+            tracker = ConcurrencyTracker(self.track_async)
+            tracker._attach(*self._tracked)
+            self._tracker = tracker
+        return self._tracker
+
+    def track(self, recorder: Recorder, run: Run) -> None:
+        """The run of this configuration has started."""
+        self.start_time_ns = run.start_ns
+        self._tracker = None
+        self._tracked = (recorder, run) if self.track_threads else None
+
+    @property
+    def start_time_ns(self) -> int:
+        """Start of the run in ns; before the run, the moment of the first call."""
+        if self._start_time_ns is None:
+            from ._core import now_ns
+
+            self._start_time_ns = now_ns()
+        return self._start_time_ns
+
+    @start_time_ns.setter
+    def start_time_ns(self, value: int) -> None:
+        self._start_time_ns = value
+        if self._metadata is not None:
+            self._metadata["start_time_ns"] = value
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The run's metadata, to which a program may add; gathered when first asked for."""
+        if self._metadata is None:
+            self._metadata = self._facts.collect(
+                label=self.label, memory_profile_path=self.memory_profile_path, start_time_ns=self.start_time_ns
+            )
+        return self._metadata
+
+    @property
+    def writes_file(self) -> bool:
+        """Whether ``finalize()`` leaves a file."""
+        return not (self.deactivate_file_output or self.deactivate_profiling)
+
+    def __repr__(self) -> str:
+        changed = ", ".join(
+            f"{name}={getattr(self, name)!r}"
+            for name, (default, _) in SETTINGS.items()
+            if getattr(self, name) != (default if name != "enable_tags" else ())
+        )
+        return f"ProfilingConfig({changed})"
+
+
+def load_profiling_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The settings of a TOML file: its ``[profiling]`` table, or its top level if there is none.
+
+    Raises
+    ------
+    ValueError
+        The file cannot be read or parsed, a name is unknown, or one setting is written twice.
+    """
+    table = _read_toml(path)
+    if "profiling" in table:
+        table = table["profiling"]
+        if not isinstance(table, dict):
+            raise ValueError(f"{path}: [profiling] must be a table")
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        _add_setting(flat, path, name, value)
+    problem = unknown_settings(flat)
+    if problem:
+        raise ValueError(f"{path}: {problem}")
+    return flat
+
+
+def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    import sys
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ValueError(f"cannot read the profiling config {str(path)!r}: {error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"invalid TOML in the profiling config {str(path)!r}: {error}") from error
+
+
+def _add_setting(flat: dict[str, Any], path: Any, name: str, value: Any) -> None:
+    if name not in GROUPS:
+        pairs = {name: value}
+    elif not isinstance(value, dict):
+        raise ValueError(f"{path}: {name} must be a table")
+    else:
+        problem = unknown_settings(value, GROUPS[name])
+        if problem:
+            raise ValueError(f"{path}: [{name}]: {problem}")
+        pairs = {GROUPS[name][field]: entry for field, entry in value.items()}
+    for setting, entry in pairs.items():
+        if setting in flat:
+            raise ValueError(f"{path}: {setting} is set both directly and in a group table")
+        flat[setting] = entry
+
+
+def merge_settings(
+    keywords: dict[str, Any], options: ProfilingOptions | None, config_path: str | os.PathLike[str] | None
+) -> dict[str, Any]:
+    """All given settings: ``keywords`` before ``options`` before the file. None counts as not given."""
+    problem = unknown_settings(keywords)
+    if problem:
+        raise TypeError(problem)
+    merged: dict[str, Any] = {} if config_path is None else load_profiling_config(config_path)
+    if options is not None:
+        from .options import ProfilingOptions
+
+        if not isinstance(options, ProfilingOptions):
+            raise TypeError(f"options must be a ProfilingOptions, got {options!r}")
+        merged.update(options.to_kwargs())
+    merged.update((name, value) for name, value in keywords.items() if value is not None)
+    return merged
+
+
+def __getattr__(name: str) -> Any:
+    # The option classes need dataclasses, which most programs never import.
+    if name in ("GPUOptions", "HDF5Options", "MemrayOptions", "ProfilingOptions", "SetupOptions"):
+        from . import options
+
+        return getattr(options, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

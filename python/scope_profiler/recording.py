@@ -1,0 +1,205 @@
+"""One run of a manager: from its opening to each collection, file and result.
+
+The order in :meth:`Recording.finalize` is what keeps calls safe: collect, write, and only then tell the core that what was
+collected need not be reported again. Whatever fails in between, the next collection has the same calls.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .event_metadata import EventMetadata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._core import Profile, Run
+    from .profile_config import ProfilingConfig
+    from .results import ProfilingResults
+
+__all__ = ["ProcessLock", "Recording"]
+
+
+class ProcessLock:
+    """A lock that a forked child finds free, and that a thread cannot wait for while it holds it itself.
+
+    The second would be a deadlock in a signal handler or an object's finalizer; it is a RuntimeError here.
+    """
+
+    __slots__ = ("_lock", "_owner", "_pid", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._renew()
+
+    def _renew(self) -> None:
+        from _thread import allocate_lock
+
+        self._lock = allocate_lock()
+        self._owner = 0
+        self._pid = os.getpid()
+
+    def __enter__(self) -> None:
+        from _thread import get_ident
+
+        if self._pid != os.getpid():
+            self._renew()
+        if self._owner == get_ident():
+            raise RuntimeError(f"{self._what} is already under way in this thread")
+        self._lock.acquire()
+        self._owner = get_ident()
+
+    def __exit__(self, *exc: object) -> None:
+        self._owner = 0
+        self._lock.release()
+
+
+class Recording:
+    """A run with its configuration, its metadata scopes, and how much of it has been reported."""
+
+    def __init__(self, run: Run, config: ProfilingConfig) -> None:
+        self.run = run
+        self.config = config
+        self.events = EventMetadata(run)
+        self.files: list[str] = []  # written so far
+        self.owned_by_session = False
+        self.discarded = False  # by reset()
+        self.closed = False  # no further calls will start
+        self.unwritten: ProfilingResults | None = None  # of a finalize that failed to write them
+        self._lock = ProcessLock("finalize()")
+        self._pid = os.getpid()
+        self._confirmed = 0  # calls that are in a file
+        self._reported = 0  # calls that are in a file or were handed out
+        self._told = [0, 0]  # unmatched exits and lost calls that a warning has named
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child's copy: the parent has the calls and will report them."""
+        return self._pid != os.getpid()
+
+    def unreported(self) -> int:
+        """Calls that no finalize has reported, those that are still open included."""
+        return max(0, sum(self.run.call_counts().values()) - self._reported)
+
+    def finalize(self, *, need_results: bool) -> ProfilingResults | None:
+        """Report every call that is over and not in a file yet: into the file, as results, or both.
+
+        After an OSError or any other failure the calls are still there, and ``unwritten`` shows them if results were wanted.
+        Problems of the recording (calls that do not nest, exits without a call) become RuntimeWarnings at the very end,
+        when everything is safe.
+        """
+        with self._lock:
+            self.unwritten = None
+            mark = self.events.mark()
+            profile = self._describe(self.run.collect())
+            path = self._next_path(profile)
+            results = None
+            if need_results or (path is not None and self.config.output_format != "hdf5"):
+                results = self._results(profile, path)
+            if path is None:
+                self._reported = self._confirmed + profile.call_count
+            else:
+                self._write(profile, results, path)
+                self.run.confirm()
+                self.events.drop(mark)
+                self._confirmed += profile.call_count
+                self._reported = self._confirmed
+            problems = self._problems(profile)
+        for problem in problems:
+            warn(problem)
+        return results if need_results else None
+
+    # -- parts of finalize ---------------------------------------------------------------------------------------------
+
+    def _describe(self, profile: Profile) -> Profile:
+        from ._core import now_ns, replace_profile
+
+        metadata = dict(self.config.metadata, finalize_time_ns=now_ns())
+        lost = self.run.lost
+        if lost:
+            metadata["lost_calls"] = lost
+        return replace_profile(profile, metadata=metadata, event_metadata=self.events.texts(profile) or None)
+
+    def _next_path(self, profile: Profile) -> str | None:
+        """The file to write, if any."""
+        config = self.config
+        if not config.writes_file:
+            return None
+        if self.closed and self.files and not profile.call_count:
+            return None  # the run is over and in its file already: an empty one would only replace it
+        if config.checkpoint != "numbered":
+            return config.file_path
+        directory, name = os.path.split(config.file_path)
+        stem, dot, suffix = name.partition(".") if not name.startswith(".") else (name, "", "")
+        return os.path.join(directory, f"{stem}.{len(self.files) + 1:04d}{dot}{suffix}")
+
+    def _results(self, profile: Profile, path: str | None) -> ProfilingResults:
+        from .results import ProfilingResults
+
+        return ProfilingResults.from_profile(profile, file_path=path or self.config.file_path)
+
+    def _write(self, profile: Profile, results: ProfilingResults | None, path: str) -> None:
+        try:
+            if self.config.output_format == "hdf5":
+                self._write_h5(profile, path)
+            else:
+                from .profile_io import write_profile
+
+                write_profile(results, path)
+        except BaseException:
+            self.unwritten = results
+            raise
+        self.files.append(path)
+
+    def _write_h5(self, profile: Profile, path: str) -> None:
+        from ._core import write_h5
+
+        config = self.config
+        write_h5(
+            profile,
+            path,
+            compression=config.hdf5_compression,
+            level=config.hdf5_compression_level,
+            chunk_size=config.hdf5_chunk_size,
+        )
+
+    def _problems(self, profile: Profile) -> list[str]:
+        problems = []
+        if not profile.nested:
+            problems.append(
+                "calls overlap without nesting, so the call graph and exclusive times are left out; "
+                "track_threads=True (threads) or track_async=True (tasks) keeps them apart"
+            )
+        found = [self.run.unmatched, self.run.lost]
+        unmatched, lost = (now - told for now, told in zip(found, self._told))
+        self._told = found
+        if unmatched > 0:
+            problems.append(f"{_count(unmatched, 'exit')} of regions belonged to no open call")
+        if lost > 0:
+            problems.append(f"{_count(lost, 'call')} found no memory and {'is' if lost == 1 else 'are'} missing")
+        return problems
+
+
+def warn(message: str) -> None:
+    """A RuntimeWarning at the caller's line, whatever lies between in this package."""
+    import sys
+    import warnings
+
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def warn_dropped(calls: int) -> None:
+    """Tell that recorded calls are thrown away."""
+    if calls > 0:
+        warn(f"{_count(calls, 'recorded call')} {'was' if calls == 1 else 'were'} never reported and "
+             f"{'is' if calls == 1 else 'are'} dropped; finalize() first to keep {'it' if calls == 1 else 'them'}")

@@ -1,0 +1,43 @@
+"""What the tests share: the scale of the long ones, and a manager that is clean before and after."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def soak() -> bool:
+    """Whether the long proofs run in full (`./run soak`), not in the reduced form of the normal tests."""
+    return os.environ.get("SCOPE_PROFILER_SOAK", "") not in ("", "0")
+
+
+@pytest.fixture
+def clean_manager() -> Iterator[None]:
+    """The default manager, not configured before the test and not after it."""
+    import scope_profiler as sp
+
+    sp.reset()
+    yield
+    sp.reset()
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a program of its own in an interpreter of its own, in the test's directory: python(source, *arguments, **options)."""
+
+    def run(source: str, *arguments: str, check: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
+        options.setdefault("timeout", 240)
+        process = subprocess.run(
+            [sys.executable, "-c", source, *arguments], cwd=tmp_path, capture_output=True, text=True, **options
+        )  # type: ignore[call-overload]
+        if check:
+            assert process.returncode == 0, f"exit {process.returncode}\n{process.stdout}\n{process.stderr}"
+        return process
+
+    return run

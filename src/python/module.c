@@ -6,6 +6,7 @@
 #include "python/greenlets.h"
 #include "python/recorder.h"
 #include "python/records.h"
+#include "python/trio_instrument.h"
 #include "python/call_tree_object.h"
 #include "python/path_summary_object.h"
 #include "python/hdf5_object.h"
@@ -73,6 +74,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_run,
     sp_python_add_records,
     sp_python_add_thread_hook,
+    sp_python_add_trio_instrument,
     sp_python_add_greenlets,
 };
 

@@ -220,6 +220,15 @@ static PyObject *recorder_region(PyObject *self, PyObject *const *arguments, Py_
 
 /* ---- runs ---- */
 
+/* Call a function of scope_profiler._lanes. */
+static PyObject *call_lanes(const char *function, PyObject *argument)
+{
+    PyObject *lanes = PyImport_ImportModule("scope_profiler._lanes");
+    PyObject *answer = lanes ? PyObject_CallMethod(lanes, function, "O", argument) : NULL;
+    Py_XDECREF(lanes);
+    return answer;
+}
+
 /* Follow threads, and tasks if the run does, from now on. Idempotent. */
 static int hook(sp_recorder_object *recorder)
 {
@@ -232,7 +241,10 @@ static int hook(sp_recorder_object *recorder)
     sp_run_log(run);
     if (known && run->tracks_tasks) sp_greenlets_watch_thread(run);
     recorder->hook = sp_thread_hook_install(recorder->run);
-    return recorder->hook ? 0 : -1;
+    if (recorder->hook == NULL) return -1;
+    if (!run->tracks_tasks) return 0;
+    recorder->task_hooks = call_lanes("install", (PyObject *)recorder->run);
+    return recorder->task_hooks ? 0 : -1;
 }
 
 static void unhook(sp_recorder_object *recorder)
@@ -241,6 +253,17 @@ static void unhook(sp_recorder_object *recorder)
     if (recorder->run) atomic_store(&recorder->run->run->follows, false);
     recorder->hook = NULL;
     if (hook == NULL) return;
+    PyObject *task_hooks = recorder->task_hooks;
+    recorder->task_hooks = NULL;
+    if (task_hooks) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyObject *done = call_lanes("remove", task_hooks);
+        if (done == NULL) PyErr_WriteUnraisable(task_hooks);
+        Py_XDECREF(done);
+        Py_DECREF(task_hooks);
+        PyErr_Restore(type, value, traceback);
+    }
     if (recorder->run->run->tracks_tasks) sp_greenlets_unwatch_thread(recorder->run->run);
     sp_thread_hook_remove(hook);
     Py_DECREF(hook);
@@ -422,6 +445,7 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(recorder->enabled);
     Py_VISIT(recorder->source_path);
     Py_VISIT(recorder->hook);
+    Py_VISIT(recorder->task_hooks);
     return 0;
 }
 

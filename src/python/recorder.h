@@ -28,6 +28,7 @@ struct sp_recorder_object {
     PyObject *enabled;     /* callable(name, tags) -> bool, or NULL */
     PyObject *source_path; /* callable(file name) -> str, or NULL */
     PyObject *hook;        /* the thread hook that is installed, or NULL */
+    PyObject *task_hooks;  /* what scope_profiler._lanes has installed, or NULL */
     bool capture_source;
     bool paused;
     bool open; /* records, or is paused */
@@ -35,6 +36,9 @@ struct sp_recorder_object {
 };
 
 sp_run_object *sp_run_object_new(sp_run *run); /* takes the run over */
+
+/* The run of a Run, borrowed; NULL with a TypeError for anything else. */
+sp_run *sp_run_object_get(PyObject *object);
 
 /* Hook the start of threads for `run`: the hook object (new reference), or NULL with an exception. */
 PyObject *sp_thread_hook_install(sp_run_object *run);

@@ -31,6 +31,13 @@ sp_run_object *sp_run_object_new(sp_run *run)
     return object;
 }
 
+sp_run *sp_run_object_get(PyObject *object)
+{
+    if (Py_IS_TYPE(object, run_type)) return ((sp_run_object *)object)->run;
+    PyErr_Format(PyExc_TypeError, "a Run is needed, not %.100s", Py_TYPE(object)->tp_name);
+    return NULL;
+}
+
 static void part_free(sp_part *part)
 {
     if (part->profile) sp_column_free(part->lanes, part->profile->call_count);

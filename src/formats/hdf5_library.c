@@ -15,24 +15,54 @@
 #include "formats/hdf5.h"
 #include "formats/hdf5_filters.h"
 
-/* -- one at a time -- */
+/* -- one at a time, in the order of asking: a thread that writes in a loop would starve the others at a plain mutex -- */
 
-static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    uint64_t next, serving; /* tickets */
+} turns = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
+
 static _Thread_local bool holding; /* a fork by the holder itself must not wait for the holder */
+
+static void take_turn(void)
+{
+    pthread_mutex_lock(&turns.lock);
+    const uint64_t ticket = turns.next++;
+    while (ticket != turns.serving) pthread_cond_wait(&turns.moved, &turns.lock);
+    pthread_mutex_unlock(&turns.lock);
+}
+
+static void end_turn(void)
+{
+    pthread_mutex_lock(&turns.lock);
+    turns.serving++;
+    pthread_cond_broadcast(&turns.moved);
+    pthread_mutex_unlock(&turns.lock);
+}
 
 static void before_fork(void)
 {
-    if (!holding) pthread_mutex_lock(&the_lock);
+    if (!holding) take_turn();
 }
 
 static void after_fork(void)
 {
-    if (!holding) pthread_mutex_unlock(&the_lock);
+    if (!holding) end_turn();
+}
+
+/* The threads that were waiting are not here. */
+static void after_fork_in_child(void)
+{
+    pthread_mutex_init(&turns.lock, NULL);
+    pthread_cond_init(&turns.moved, NULL);
+    turns.serving = 0;
+    turns.next = holding ? 1 : 0;
 }
 
 static void initialise_once(void)
 {
-    pthread_atfork(before_fork, after_fork, after_fork);
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 bool sp_hdf5_concurrent(void)
@@ -204,7 +234,7 @@ sp_status sp_hdf5_enter(sp_hdf5_session *session, sp_error *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, initialise_once);
-    pthread_mutex_lock(&the_lock);
+    take_turn();
     holding = true;
     H5Eget_auto2(H5E_DEFAULT, &session->printer, &session->printer_data);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
@@ -218,7 +248,7 @@ void sp_hdf5_leave(sp_hdf5_session *session)
     H5Eclear2(H5E_DEFAULT);
     H5Eset_auto2(H5E_DEFAULT, session->printer, session->printer_data);
     holding = false;
-    pthread_mutex_unlock(&the_lock);
+    end_turn();
 }
 
 static hid_t access_list(sp_hdf5_io *io)

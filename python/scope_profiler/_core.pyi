@@ -1,5 +1,6 @@
 """The C extension: recording, lanes, call tree and files. Internal; the package's other modules are its users."""
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -184,7 +185,7 @@ class Profile:
     rows: list[tuple[Any, ...]]  # made at each access; row() and row_keys() for what need not see all of them
     row_count: int
     def row(self, index: int) -> tuple[Any, ...]: ...
-    def row_keys(self) -> tuple[Buffer, Buffer]:
+    def row_keys(self) -> tuple[array[int], array[int]]:
         """int64 name index and int64 rank of every row."""
     # columns of the file's thread_table / task_table: array.array of int64, and lists of str for name, kind, coro_name;
     # None when the run did not track (tasks: or had none)

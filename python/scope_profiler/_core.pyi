@@ -161,9 +161,36 @@ def wrap(
 ) -> Any:
     """``function`` as a profiled callable of its own kind (decorator.c).
 
+    A staticmethod, classmethod, property, cached_property or partialmethod is rebuilt around a profiled function; any other
+    callable becomes a ProfiledFunction, ProfiledDescriptor or ProfiledCallable. ``name`` is by default the function's
+    ``__name__``. A call of a coroutine function, generator function or asynchronous generator function is recorded from
+    the first step of its body to the end of it; one made while nothing records returns the undecorated object.
+    TypeError: not callable. ValueError: a name or tag that cannot be stored.
+
     annotate, if given, is called after every recorded call as
-    annotate(region_name, lane, start_ticks, end_ticks, args, kwargs, exception_or_None).
+    annotate(region_name, lane, start_ticks, end_ticks, args, kwargs, exception_or_None); start_ticks is the recorded start,
+    end_ticks is taken just after the recorded end. What it raises goes to sys.unraisablehook.
     """
+
+class ProfiledFunction:
+    """What ``wrap`` makes of a callable that binds as a method. isinstance() takes it for a function."""
+
+    __wrapped__: Any
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
+
+class ProfiledDescriptor:
+    """What ``wrap`` makes of a callable with another ``__get__``."""
+
+    __wrapped__: Any
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
+
+class ProfiledCallable:
+    """What ``wrap`` makes of a class, a built-in or another callable. A class stays good for isinstance and as a base."""
+
+    __wrapped__: Any
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 # -- profiles (profile_object.c) -------------------------------------------------------------------------------------------
 

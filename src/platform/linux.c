@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -110,4 +111,21 @@ void sp_platform_empty(void *begin, void *end)
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     const uintptr_t first = ((uintptr_t)begin + page - 1) / page * page, last = (uintptr_t)end / page * page;
     if (first < last) madvise((void *)first, last - first, MADV_DONTNEED);
+}
+
+uintptr_t sp_platform_stack_floor(void)
+{
+    pthread_attr_t attributes;
+    void *lowest = NULL;
+    size_t size = 0, guard = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
+    pthread_attr_getstack(&attributes, &lowest, &size);
+    pthread_attr_getguardsize(&attributes, &guard);
+    pthread_attr_destroy(&attributes);
+    if (sp_platform_thread_id() != getpid()) return (uintptr_t)lowest + guard;
+    /* The first thread's stack grows up to its limit; musl reports what is mapped so far. */
+    struct rlimit limit;
+    const uintptr_t top = (uintptr_t)lowest + size;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= top) return 0;
+    return top - (uintptr_t)limit.rlim_cur;
 }

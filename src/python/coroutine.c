@@ -153,15 +153,19 @@ static void step_enter(sp_delegate *op, bool first)
     step *self = (step *)op;
     async_generator *generator = self->generator;
     if (self->closes) generator->closed = true;
-    if (!first || !self->starts || atomic_exchange_explicit(&generator->started, true, memory_order_relaxed)) return;
-    sp_call_enter(&generator->call);
+    if (!first || !self->starts || atomic_load_explicit(&generator->ended, memory_order_relaxed)) return;
+    if (!atomic_exchange_explicit(&generator->started, true, memory_order_relaxed)) sp_call_enter(&generator->call);
 }
 
 static void step_leave(sp_delegate *op, sp_outcome outcome)
 {
     step *self = (step *)op;
     async_generator *generator = self->generator;
-    if (outcome == SP_SUSPENDED || (outcome == SP_RETURNED && self->yields)) return;
+    if (outcome == SP_SUSPENDED) return;
+    const bool started = atomic_load_explicit(&generator->started, memory_order_relaxed);
+    /* A StopIteration thrown into a body that has not started comes back as it is, and is no yielded value. */
+    if (outcome == SP_RETURNED && self->yields && started) return;
+    self->starts = false; /* an awaitable that raised refuses every further step */
     if (!sp_frame_is_gone(generator->inner, ag_frame_name)) return;
     if (atomic_exchange_explicit(&generator->ended, true, memory_order_relaxed)) return;
     sp_call_exit(&generator->call, outcome == SP_RAISED);

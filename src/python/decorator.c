@@ -4,6 +4,7 @@
 #include <structmember.h>
 
 #include "python/coroutine.h"
+#include "python/stack.h"
 
 /* What a call of the wrapped object returns, hence what is recorded. */
 typedef enum call_kind {
@@ -24,22 +25,26 @@ typedef struct profiled {
     PyObject *weakrefs;
 } profiled;
 
-static PyTypeObject *function_type; /* ProfiledFunction */
-static PyTypeObject *callable_type; /* ProfiledCallable */
+static PyTypeObject *function_type;   /* ProfiledFunction */
+static PyTypeObject *descriptor_type; /* ProfiledDescriptor */
+static PyTypeObject *callable_type;   /* ProfiledCallable */
 
 /* ---- calls --------------------------------------------------------------------------------------------------------------- */
 
 /*
- * Off, a call costs the test and an indirect jump. The vectorcall of a Python function is called directly:
+ * Off, a call costs two tests and an indirect jump. The vectorcall of a Python function is called directly:
  * PyObject_Vectorcall would look it up and check the result, which our own caller does again.
  */
 static inline PyObject *forward(const profiled *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *function = self->function;
-    if (SP_LIKELY(PyFunction_Check(function))) {
-        return ((PyFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames);
-    }
-    return PyObject_Vectorcall(function, args, nargsf, kwnames);
+    if (SP_UNLIKELY(!sp_stack_has_room())) return NULL;
+    PyThreadState *levels = sp_levels_give();
+    PyObject *result = SP_LIKELY(PyFunction_Check(function))
+        ? ((PyFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames)
+        : PyObject_Vectorcall(function, args, nargsf, kwnames);
+    sp_levels_take(levels);
+    return result;
 }
 
 static inline bool is_recording(const profiled *self)
@@ -126,7 +131,7 @@ static PyObject *partial_type, *cached_property_type, *partialmethod_type, *sing
 
 static inline bool is_profiled(PyObject *object)
 {
-    return Py_IS_TYPE(object, function_type) || Py_IS_TYPE(object, callable_type);
+    return Py_IS_TYPE(object, function_type) || Py_IS_TYPE(object, callable_type) || Py_IS_TYPE(object, descriptor_type);
 }
 
 /* Exactly or by subclass; __class__ is not asked, since a profiled partial answers for a partial. */
@@ -253,7 +258,8 @@ static PyObject *profiled_new(PyObject *callable, sp_region_object *region, PyOb
 {
     PyObject *dict = initial_dict(callable);
     if (dict == NULL) return NULL;
-    PyTypeObject *type = binds_as_method(callable) ? function_type : callable_type;
+    PyTypeObject *type = binds_as_method(callable) ? function_type
+        : Py_TYPE(callable)->tp_descr_get ? descriptor_type : callable_type;
     profiled *self = (profiled *)type->tp_alloc(type, 0);
     if (self == NULL) {
         Py_DECREF(dict);
@@ -291,30 +297,30 @@ done:
     return result;
 }
 
-/* type(target)(profiled(target.<attribute>)): staticmethod, classmethod, cached_property. */
+/* type(target)(wrap(target.<attribute>)): staticmethod, classmethod, cached_property. */
 static PyObject *wrap_inside(const wrapping *how, PyObject *target, const char *attribute)
 {
     PyObject *inner = PyObject_GetAttrString(target, attribute);
     if (inner == NULL) return NULL;
-    PyObject *profiled = wrap(how, inner);
+    PyObject *wrapped = wrap(how, inner);
     Py_DECREF(inner);
-    if (profiled == NULL) return NULL;
-    PyObject *result = PyObject_CallOneArg((PyObject *)Py_TYPE(target), profiled);
-    Py_DECREF(profiled);
+    if (wrapped == NULL) return NULL;
+    PyObject *result = PyObject_CallOneArg((PyObject *)Py_TYPE(target), wrapped);
+    Py_DECREF(wrapped);
     return result;
 }
 
 /* A property like it whose getter is profiled. */
 static PyObject *wrap_property(const wrapping *how, PyObject *target)
 {
-    PyObject *getter = PyObject_GetAttrString(target, "fget");
-    if (getter == NULL) return NULL;
+    PyObject *get = PyObject_GetAttrString(target, "fget");
+    if (get == NULL) return NULL;
     PyObject *result = NULL;
-    PyObject *profiled = getter == Py_None ? NULL : wrap(how, getter);
-    if (getter == Py_None) PyErr_SetString(PyExc_TypeError, "this property has no getter to profile");
-    if (profiled) result = PyObject_CallMethod(target, "getter", "O", profiled);
-    Py_XDECREF(profiled);
-    Py_DECREF(getter);
+    PyObject *wrapped = get == Py_None ? NULL : wrap(how, get);
+    if (get == Py_None) PyErr_SetString(PyExc_TypeError, "this property has no getter to profile");
+    if (wrapped) result = PyObject_CallMethod(target, "getter", "O", wrapped);
+    Py_XDECREF(wrapped);
+    Py_DECREF(get);
     return result;
 }
 
@@ -329,17 +335,17 @@ static PyObject *wrap_cached_property(const wrapping *how, PyObject *target)
 
 static PyObject *wrap_partialmethod(const wrapping *how, PyObject *target)
 {
-    PyObject *result = NULL, *profiled = NULL, *all = NULL, *first = NULL;
+    PyObject *result = NULL, *wrapped = NULL, *all = NULL, *first = NULL;
     PyObject *inner = PyObject_GetAttrString(target, "func");
     PyObject *args = PyObject_GetAttrString(target, "args");
     PyObject *keywords = PyObject_GetAttrString(target, "keywords");
-    if (inner && args && keywords) profiled = wrap(how, inner);
-    if (profiled) first = PyTuple_Pack(1, profiled);
+    if (inner && args && keywords) wrapped = wrap(how, inner);
+    if (wrapped) first = PyTuple_Pack(1, wrapped);
     if (first) all = PySequence_Concat(first, args);
     if (all) result = PyObject_Call((PyObject *)Py_TYPE(target), all, keywords);
     Py_XDECREF(all);
     Py_XDECREF(first);
-    Py_XDECREF(profiled);
+    Py_XDECREF(wrapped);
     Py_XDECREF(keywords);
     Py_XDECREF(args);
     Py_XDECREF(inner);
@@ -443,13 +449,11 @@ static PyObject *function_get(PyObject *op, PyObject *object, PyObject *type)
     return PyMethod_New(op, object);
 }
 
-/* As the wrapped object binds: not at all (built-ins, classes), or to something of its own, which is profiled in turn. */
-static PyObject *callable_get(PyObject *op, PyObject *object, PyObject *type)
+/* As the wrapped object binds: to something of its own, which is profiled in turn. */
+static PyObject *descriptor_get(PyObject *op, PyObject *object, PyObject *type)
 {
     profiled *self = (profiled *)op;
-    const descrgetfunc get = Py_TYPE(self->function)->tp_descr_get;
-    if (get == NULL) return Py_NewRef(op);
-    PyObject *bound = get(self->function, object, type);
+    PyObject *bound = Py_TYPE(self->function)->tp_descr_get(self->function, object, type);
     if (bound == NULL || bound == self->function || !PyCallable_Check(bound)) {
         if (bound != self->function) return bound;
         Py_DECREF(bound);
@@ -522,9 +526,12 @@ static PyObject *profiled_dir(PyObject *op, PyObject *unused)
     return unique;
 }
 
+/* isinstance() takes it for what it wraps, but for a class: it cannot do all that C code wants of one. */
 static PyObject *profiled_class(PyObject *op, void *unused)
 {
-    return PyObject_GetAttrString(((profiled *)op)->function, "__class__");
+    PyObject *function = ((profiled *)op)->function;
+    if (PyType_Check(function)) return Py_NewRef((PyObject *)Py_TYPE(op));
+    return PyObject_GetAttrString(function, "__class__");
 }
 
 static int profiled_traverse(PyObject *op, visitproc visit, void *arg)
@@ -606,9 +613,14 @@ static PyType_Slot function_slots[] = {
     {0, NULL},
 };
 
+static PyType_Slot descriptor_slots[] = {
+    COMMON_SLOTS,
+    {Py_tp_descr_get, descriptor_get},
+    {0, NULL},
+};
+
 static PyType_Slot callable_slots[] = {
     COMMON_SLOTS,
-    {Py_tp_descr_get, callable_get},
     {Py_nb_or, profiled_or},
     {Py_mp_subscript, profiled_subscript},
     {0, NULL},
@@ -620,6 +632,8 @@ static PyType_Slot callable_slots[] = {
 
 static PyType_Spec function_spec = {
     "scope_profiler._core.ProfiledFunction", sizeof(profiled), 0, TYPE_FLAGS | Py_TPFLAGS_METHOD_DESCRIPTOR, function_slots};
+static PyType_Spec descriptor_spec = {
+    "scope_profiler._core.ProfiledDescriptor", sizeof(profiled), 0, TYPE_FLAGS, descriptor_slots};
 static PyType_Spec callable_spec = {
     "scope_profiler._core.ProfiledCallable", sizeof(profiled), 0, TYPE_FLAGS, callable_slots};
 
@@ -664,8 +678,12 @@ int sp_python_add_decorator(PyObject *module)
     marks = FROZEN_NAMES(coroutine_marks);
     if (copied == NULL || shared == NULL || marks == NULL || find_functools() < 0) return -1;
     function_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &function_spec, NULL);
+    descriptor_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &descriptor_spec, NULL);
     callable_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &callable_spec, NULL);
-    if (function_type == NULL || callable_type == NULL) return -1;
-    if (PyModule_AddType(module, function_type) < 0 || PyModule_AddType(module, callable_type) < 0) return -1;
+    if (function_type == NULL || descriptor_type == NULL || callable_type == NULL) return -1;
+    if (PyModule_AddType(module, function_type) < 0 || PyModule_AddType(module, descriptor_type) < 0 ||
+        PyModule_AddType(module, callable_type) < 0) {
+        return -1;
+    }
     return PyModule_AddFunctions(module, module_functions);
 }

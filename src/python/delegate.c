@@ -1,6 +1,10 @@
 /* delegate.c - see delegate.h. The types differ in what they let be seen; the step is the same for all. */
 #include "python/delegate.h"
 
+#include <structmember.h>
+
+#include "python/stack.h"
+
 /* Attributes of inner objects, by kind, that say whether the body is over. */
 static PyObject *frame_names[SP_DELEGATE_KINDS];
 static PyTypeObject *delegate_types[SP_DELEGATE_KINDS];
@@ -89,7 +93,13 @@ static PySendResult delegate_am_send(PyObject *op, PyObject *value, PyObject **r
 {
     sp_delegate *self = (sp_delegate *)op;
     const bool ours = step_begin(self, value == Py_None);
-    const PySendResult sent = PyIter_Send(self->inner, value, result);
+    *result = NULL;
+    PySendResult sent = PYGEN_ERROR;
+    if (SP_LIKELY(sp_stack_has_room())) {
+        PyThreadState *levels = sp_levels_give();
+        sent = PyIter_Send(self->inner, value, result);
+        sp_levels_take(levels);
+    }
     if (ours) step_end(self, sent == PYGEN_NEXT ? SP_SUSPENDED : sent == PYGEN_RETURN ? SP_RETURNED : SP_RAISED);
     return sent;
 }
@@ -123,7 +133,12 @@ static PyObject *delegate_iternext(PyObject *op)
 {
     sp_delegate *self = (sp_delegate *)op;
     const bool ours = step_begin(self, true);
-    PyObject *result = inner_next(self->inner);
+    PyObject *result = NULL;
+    if (SP_LIKELY(sp_stack_has_room())) {
+        PyThreadState *levels = sp_levels_give();
+        result = inner_next(self->inner);
+        sp_levels_take(levels);
+    }
     if (ours) step_end(self, outcome_of(result));
     return result;
 }
@@ -134,7 +149,11 @@ static PyObject *call_inner(sp_delegate *self, PyObject *name, PyObject *const *
     if (count > 3) return PyErr_Format(PyExc_TypeError, "%U expected at most 3 arguments, got %zd", name, count);
     all[0] = self->inner;
     for (Py_ssize_t i = 0; i < count; i++) all[i + 1] = args[i];
-    return PyObject_VectorcallMethod(name, all, (size_t)count + 1, NULL);
+    if (SP_UNLIKELY(!sp_stack_has_room())) return NULL;
+    PyThreadState *levels = sp_levels_give();
+    PyObject *result = PyObject_VectorcallMethod(name, all, (size_t)count + 1, NULL);
+    sp_levels_take(levels);
+    return result;
 }
 
 static PyObject *delegate_send(PyObject *op, PyObject *value)

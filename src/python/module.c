@@ -3,14 +3,16 @@
 
 #include <string.h>
 
+#include "python/call_tree_object.h"
+#include "python/coroutine.h"
+#include "python/decorator.h"
 #include "python/greenlets.h"
+#include "python/hdf5_object.h"
+#include "python/path_summary_object.h"
+#include "python/profile_object.h"
 #include "python/recorder.h"
 #include "python/records.h"
 #include "python/trio_instrument.h"
-#include "python/call_tree_object.h"
-#include "python/path_summary_object.h"
-#include "python/hdf5_object.h"
-#include "python/profile_object.h"
 
 static sp_state the_state;
 sp_state *sp_python_state = &the_state;
@@ -76,6 +78,8 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_thread_hook,
     sp_python_add_trio_instrument,
     sp_python_add_greenlets,
+    sp_python_add_coroutine,
+    sp_python_add_decorator,
 };
 
 static int module_exec(PyObject *module)

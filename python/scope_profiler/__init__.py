@@ -23,7 +23,9 @@ _HOMES = {
 }  # fmt: skip
 
 # Modules that are reachable as attributes without an import of their own.
-_MODULES = frozenset(("call_stack", "concurrency", "profile_config", "profile_io", "profile_manager", "results", "summary"))
+_MODULES = frozenset(
+    ("call_stack", "concurrency", "profile_config", "profile_io", "profile_manager", "results", "summary")
+)
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 

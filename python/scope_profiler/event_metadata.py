@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ._core import Profile, Run
 
+    OpenScope = tuple[int, int, dict[str, Any]]  # lane, start in ticks, values
     Scope = tuple[int, int, dict[str, Any]]  # start ns, end ns, values
 
 __all__ = ["EventMetadata", "encode"]
@@ -34,23 +35,22 @@ class EventMetadata:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._open: dict[int, tuple[int, int, dict[str, Any]]] = {}
+        self._open: dict[int, OpenScope] = {}  # by identity
         self._closed: list[tuple[int, int, int, dict[str, Any]]] = []
         self._outcomes: list[tuple[str, int, int, int, dict[str, Any]]] = []
 
-    def open(self, key: int, values: dict[str, Any]) -> None:
-        """A scope starts now on the caller's lane; ``values`` may change until it ends."""
-        self._open[key] = (self._run.lane(), self._run.ticks(), values)
+    def open(self, values: dict[str, Any]) -> OpenScope:
+        """A scope starts now on the caller's lane; ``values`` may change until it is given to :meth:`close`."""
+        scope = (self._run.lane(), self._run.ticks(), values)
+        self._open[id(scope)] = scope
+        return scope
 
-    def close(self, key: int) -> None:
+    def close(self, scope: OpenScope) -> None:
         """The scope ends now."""
-        entry = self._open.get(key)
-        if entry is None:
-            return
-        lane, start, values = entry
+        lane, start, values = scope
         # Into the list first: a collection in between sees it twice, which is harmless, rather than not at all.
         self._closed.append((lane, start, self._run.ticks(), dict(values)))
-        self._open.pop(key, None)
+        self._open.pop(id(scope), None)
 
     def add_scope(self, lane: int, start: int, end: int, values: dict[str, Any]) -> None:
         """A scope that is over; times in ticks."""
@@ -122,7 +122,7 @@ class _Calls:
         else:
             found = _innermost(scopes, parents, bounds, owners, starts, ends)
             first = len(self._values)
-            for (_, _, values), parent in zip(scopes, parents):
+            for (_, _, values), parent in zip(scopes, parents, strict=True):
                 self._values.append(values if parent < 0 else {**self._values[first + parent], **values})
             found = (found + first) * (found >= 0)
         self._found[selected] = found
@@ -172,7 +172,7 @@ class _Calls:
         columns = (self._lanes[part].tolist(), self._starts[part].tolist(), self._ends[part].tolist(), found.tolist())
         objects = []
         known: dict[tuple[int, int], str] = {}
-        for lane, start, end, value in zip(*columns):
+        for lane, start, end, value in zip(*columns, strict=True):
             outcome = outcomes.get((lane, start, end), _NOTHING)
             key = value, id(outcome)
             if key not in known:

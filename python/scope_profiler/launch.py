@@ -125,4 +125,8 @@ def _is_interpreter(word: str) -> bool:
     import sys
 
     name = os.path.basename(word)
-    return word == sys.executable or (name.startswith("python") and name[6:].replace(".", "").isdecimal()) or name == "python"
+    return (
+        word == sys.executable
+        or (name.startswith("python") and name[6:].replace(".", "").isdecimal())
+        or name == "python"
+    )

@@ -79,9 +79,11 @@ class ProfilingConfig:
     comm: Any = None  # the MPI communicator of the run; None: a single process
     paused: bool = False
 
-    def __init__(self, file_path: str | os.PathLike[str] | None = None, **settings: Unpack[SetupOptions]) -> None:
+    def __init__(self, file_path: str | os.PathLike[str] | None = None, /, **settings: Unpack[SetupOptions]) -> None:
         given: dict[str, Any] = dict(settings)
         if file_path is not None:
+            if "file_path" in given:
+                raise TypeError("file_path is given twice")
             given["file_path"] = file_path
         values = validate(given)
         values["enable_tags"] = values["enable_tags"] or ()
@@ -175,19 +177,17 @@ def load_profiling_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     import sys
+    from importlib import import_module
 
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
+    tomllib: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
+            table: dict[str, Any] = tomllib.load(file)
     except OSError as error:
         raise ValueError(f"cannot read the profiling config {str(path)!r}: {error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"invalid TOML in the profiling config {str(path)!r}: {error}") from error
+    return table
 
 
 def _add_setting(flat: dict[str, Any], path: Any, name: str, value: Any) -> None:

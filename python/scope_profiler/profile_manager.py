@@ -1,8 +1,8 @@
 """Managers: what a program calls to mark regions, to start and end a run, and to get at its results.
 
-All state of a manager lives in one :class:`_State`. ``ProfileManager`` itself is the default manager: its methods are class
-methods. ``ProfileManager()`` makes a subclass with a state of its own, so that an instance has the same methods and shares
-nothing with the default manager but the registered opt-in tags.
+All state of a manager lives in one :class:`~scope_profiler.manager_state.ManagerState`. ``ProfileManager`` itself is the
+default manager: its methods are class methods. ``ProfileManager()`` makes a subclass with a state of its own, so that an
+instance has the same methods and shares nothing with the default manager but the registered opt-in tags.
 
 ``region`` is the recorder's own C method, on the class and on instances: a call of it runs no Python code.
 """
@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 
 from . import _core
+from .annotations import Annotator, MetadataScope
+from .manager_state import ManagerState, all_states
 from .profile_config import ProfilingConfig, merge_settings
-from .recording import Recording, warn_dropped
+from .region_handles import RegionFactory, RegionHandle
 from .settings import UNSET, resolve_output, unknown_settings
-from .tags import ROOT_REGION, TagRules, register_opt_in_tag
+from .tags import register_opt_in_tag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,214 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ProfileManager", "ProfilingRun", "RegionFactory", "RegionHandle"]
 
-INACTIVE, ACTIVE, FINALIZED = "inactive", "active", "finalized"
-
-
-class _State:
-    """One manager: its recorder, the current run, and what outlives a run."""
-
-    def __init__(self) -> None:
-        self.recorder = _core.Recorder()
-        self.config: ProfilingConfig | None = None
-        self.configured = False
-        self.phase = INACTIVE
-        self.recording: Recording | None = None
-        self.listening = False  # the recorder is open: regions record, unless paused
-        self.rules: TagRules | None = None
-        self.definitions: dict[str, tuple[RegionHandle, tuple[Any, ...]]] = {}
-        self.last_results: ProfilingResults | None = None
-        self.at_exit: Callable[[], None] | None = None
-        self.kept: dict[str, Any] = {}  # weak references to the regions of decorated functions and definitions
-        self.annotates = False  # some function or scope adds metadata: runs keep the lane of every call
-        self.scope_values: Any = None  # ContextVar of the innermost metadata() scope's values; made at first use
-        _states.append(_weak(self))
-
-    # -- runs ----------------------------------------------------------------------------------------------------------
-
-    def start(self, config: ProfilingConfig, region_tags: Iterable[str] | None = None) -> None:
-        """Begin a run, ending the one before."""
-        rules = TagRules(config.enable_tags, region_tags)
-        self.abandon()
-        self.config = config
-        self.rules = rules
-        self.last_results = None
-        self.recording = None
-        config.paused = False
-        self.listening = not config.deactivate_profiling
-        if self.listening:
-            run = self.recorder.open(
-                track_threads=config.track_threads,
-                track_async=config.track_async,
-                enabled=rules.filter(),
-                buffer_limit=config.buffer_limit,
-                capture_source=config.capture_region_source,
-                source_path=_source_path(config.metadata_detail),
-            )
-            run.keep_lanes = self.annotates
-            config.track(self.recorder, run)
-            self.recording = Recording(run, config)
-        else:
-            self.recorder.forget()
-        self._adopt_kept()
-        self.configured = True
-        self.phase = ACTIVE
-
-    def keep(self, region: Region) -> None:
-        """A region that is to be known in later runs too, for as long as something holds it."""
-        from weakref import ref
-
-        name = region.region_name
-
-        def forget(reference: Any) -> None:
-            if self.kept.get(name) is reference:
-                del self.kept[name]
-
-        self.kept[name] = ref(region, forget)
-
-    def _adopt_kept(self) -> None:
-        for reference in list(self.kept.values()):
-            region = reference()
-            if region is not None:
-                self.recorder.adopt(region)
-
-    def annotate(self) -> None:
-        """Metadata is used from here on."""
-        if not self.annotates:
-            self.annotates = True
-            if self.recording is not None:
-                self.recording.run.keep_lanes = True
-
-    def abandon(self) -> None:
-        """The current run is about to be replaced or forgotten: say so if calls go with it."""
-        self.cancel_at_exit()
-        recording = self.recording
-        if recording is None or recording.inherited or recording.owned_by_session:
-            return  # the parent, or the session at its exit, will report them
-        warn_dropped(recording.unreported())
-
-    def stop(self) -> None:
-        """Regions record nothing from now on; what they recorded can still be collected."""
-        self.recorder.close()
-        self.listening = False
-        if self.recording is not None:
-            self.recording.closed = True
-
-    def must_finish_first(self) -> bool:
-        """Whether a run is active that a new one would have to replace."""
-        if self.phase != ACTIVE or (self.config is not None and self.config.deactivate_profiling):
-            return False
-        return self.recording is None or not self.recording.inherited
-
-    def forget(self) -> None:
-        """Back to before the first setup(). Decorators and definitions stay."""
-        recording = self.recording
-        self.abandon()
-        if recording is not None:
-            if recording.owned_by_session and not recording.inherited:
-                warn_dropped(recording.unreported())
-            recording.discarded = True
-        self.recorder.forget()
-        self.config = None
-        self.configured = self.listening = False
-        self.phase = INACTIVE
-        self.recording = None
-        self.rules = None
-        self.last_results = None
-
-    def finalize(self, recording: Recording | None, *, verbose: bool, return_results: bool) -> ProfilingResults | None:
-        """Report ``recording``; None is a manager with nothing to report."""
-        if recording is self.recording:
-            self.cancel_at_exit()
-            # Not active any more even if it fails: a new run may replace this one, and this one can be tried again.
-            self.phase = FINALIZED if self.configured else self.phase
-        if recording is None:
-            if not return_results:
-                return None
-            self.last_results = _empty_results(self.config)
-            return self.last_results
-        try:
-            results = recording.finalize(need_results=verbose or return_results)
-        except BaseException:
-            if return_results and recording.unwritten is not None:
-                self.last_results = recording.unwritten
-            raise
-        if return_results:
-            self.last_results = results
-        if verbose and results is not None:
-            results.print_summary(suppress_notes=not recording.config.writes_file)
-        return results if return_results else None
-
-    # -- at exit -------------------------------------------------------------------------------------------------------
-
-    def finalize_at_exit(self) -> None:
-        """Register one finalize for the end of the process."""
-        import atexit
-
-        pid = os.getpid()
-
-        def at_exit() -> None:
-            if os.getpid() == pid:  # a forked child that exits normally is not the end of this run
-                self.finalize(self.recording, verbose=True, return_results=False)
-
-        self.at_exit = at_exit
-        atexit.register(at_exit)
-
-    def cancel_at_exit(self) -> None:
-        """Nothing will be finalized at the end of the process."""
-        if self.at_exit is not None:
-            import atexit
-
-            atexit.unregister(self.at_exit)
-            self.at_exit = None
-
-    # -- pause ---------------------------------------------------------------------------------------------------------
-
-    def pause(self) -> None:
-        if self.config is None:
-            raise RuntimeError("pause() needs a run: call setup() first")
-        if self.recording is not None and self.listening:
-            others = [name for name in self.recording.run.open_calls() if name != ROOT_REGION]
-            if others:
-                shown = ", ".join(map(repr, sorted(set(others))[:5]))
-                raise RuntimeError(f"cannot pause while regions are open: {shown}")
-            self.recorder.pause()
-        self.config.paused = True
-
-    def resume(self) -> None:
-        if self.config is None:
-            return
-        self.recorder.resume()
-        self.config.paused = False
-
-
-_states: list[Any] = []  # weak references to every manager's state, for what concerns them all
-
-
-def _weak(state: _State) -> Any:
-    import weakref
-
-    return weakref.ref(state, _states.remove)
-
-
-def _source_path(detail: str) -> Callable[[str], str]:
-    from .run_metadata import absolute_source_path, short_source_path
-
-    return absolute_source_path if detail == "full" else short_source_path
-
-
-def _empty_results(config: ProfilingConfig | None) -> ProfilingResults:
-    from .results import ProfilingResults
-
-    return ProfilingResults({}, num_ranks=0, file_path=config.file_path if config else "")
-
-
-# -- objects that a manager hands out --------------------------------------------------------------------------------------
-
 
 class ProfilingRun:
     """One run, as ``setup()`` returns it."""
 
-    def __init__(self, state: _State) -> None:
+    def __init__(self, state: ManagerState) -> None:
         self._state = state
         self._recording = state.recording
         self._config = state.config
@@ -270,7 +69,12 @@ class ProfilingRun:
         return self._state.configured and self._config is self._state.config
 
     def finalize(
-        self, *, verbose: bool = True, return_results: bool = True, native_traces: Any = None, verbose_line_profiler: bool = False
+        self,
+        *,
+        verbose: bool = True,
+        return_results: bool = True,
+        native_traces: Any = None,
+        verbose_line_profiler: bool = False,
     ) -> ProfilingResults | None:
         """As :meth:`ProfileManager.finalize`, with results. RuntimeError once another run has replaced this one."""
         if not self._is_current():
@@ -290,210 +94,13 @@ def _refuse_native_traces(native_traces: Any) -> None:
         raise ValueError("native_traces is not available in this version of scope-profiler")
 
 
-class _Forward(property):
-    """The region's method, for its handle.
-
-    A ``with`` statement finds the region's own bound method behind it, without a Python frame; ExitStack, which asks the
-    class, finds something that it can call.
-    """
-
-    method: str
-
-    def __call__(self, handle: Any, *arguments: Any) -> Any:
-        return getattr(type(handle._region), self.method)(handle._region, *arguments)
-
-
-def _forward(method: str) -> _Forward:
-    from operator import attrgetter
-
-    forward = _Forward(attrgetter(f"_region.{method}"))
-    forward.method = method
-    return forward
-
-
-class RegionHandle:
-    """A region that was defined before it is used; a context manager like the region itself. Follows every ``setup()``."""
-
-    __slots__ = ("_region", "name")
-
-    def __init__(self, name: str, region: Region) -> None:
-        self.name = name
-        self._region = region
-
-    if TYPE_CHECKING:
-
-        def __enter__(self) -> Region: ...
-        def __exit__(self, *exc: object) -> None: ...
-
-    else:
-        __enter__ = _forward("__enter__")
-        __exit__ = _forward("__exit__")
-
-    def __repr__(self) -> str:
-        return f"RegionHandle({self.name!r})"
-
-
-class RegionFactory:
-    """Makes context managers that are a region and a ``metadata()`` scope in one: ``step = region_factory("step")``,
-    then ``with step(index=3): ...``."""
-
-    __slots__ = ("_manager", "_region", "name")
-
-    def __init__(self, manager: type[ProfileManager], name: str, region: Region) -> None:
-        self._manager = manager
-        self._region = region
-        self.name = name
-
-    def __call__(self, **values: Any) -> AbstractContextManager[None]:
-        """A context manager for one call with these values."""
-        from contextlib import contextmanager
-
-        @contextmanager
-        def scope() -> Any:
-            with self._manager.metadata(**values), self._region:
-                yield
-
-        return scope()
-
-    def __repr__(self) -> str:
-        return f"RegionFactory({self.name!r})"
-
-
-class _MetadataScope:
-    """What ``metadata()`` returns."""
-
-    __slots__ = ("_recording", "_state", "_token", "_values")
-
-    def __init__(self, state: _State, values: dict[str, Any]) -> None:
-        self._state = state
-        self._values = values
-        self._recording: Recording | None = None
-        self._token: Any = None
-
-    def __enter__(self) -> dict[str, Any]:
-        state = self._state
-        if state.scope_values is None:
-            from contextvars import ContextVar
-
-            state.scope_values = ContextVar("scope_profiler_metadata", default={})
-        merged = {**state.scope_values.get(), **self._values}
-        self._token = state.scope_values.set(merged)
-        if state.listening and state.recording is not None:
-            state.annotate()
-            self._recording = state.recording
-            self._recording.events.open(id(self), merged)
-        return merged
-
-    def __exit__(self, *exc: object) -> None:
-        if self._recording is not None:
-            self._recording.events.close(id(self))
-            self._recording = None
-        try:
-            self._state.scope_values.reset(self._token)
-        except ValueError:
-            pass  # left in another context than entered, as a generator closed by its event loop does
-
-
-class _Annotator:
-    """Adds ``metadata=`` and the outcome to the calls of one decorated function."""
-
-    __slots__ = ("_outcome", "_state", "_values")
-
-    def __init__(self, state: _State, values: Any, outcome: bool) -> None:
-        if values is not None and not callable(values) and not _is_mapping(values):
-            raise TypeError(f"metadata must be a mapping or a callable that returns one, got {values!r}")
-        self._state = state
-        self._values = values
-        self._outcome = outcome
-        state.annotate()
-
-    def __call__(
-        self,
-        region: str,
-        lane: int,
-        start: int,
-        end: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        exception: BaseException | None,
-    ) -> None:
-        recording = self._state.recording
-        if recording is None:
-            return
-        values = self._values(*args, **(kwargs or {})) if callable(self._values) else self._values
-        if values:
-            recording.events.add_scope(lane, start, end, dict(values))
-        if self._outcome:
-            recording.events.add_outcome(region, lane, start, end, _outcome(exception))
-
-
-def _is_mapping(value: Any) -> bool:
-    from collections.abc import Mapping
-
-    return isinstance(value, Mapping)
-
-
-_OK = {"status": "ok"}
-
-
-def _outcome(exception: BaseException | None) -> dict[str, Any]:
-    return _OK if exception is None else {"status": "error", "exception": type(exception).__name__}
-
-
-class _Sampler:
-    """What ``sample_every()`` returns: entering it gives the function that marks a step."""
-
-    __slots__ = ("_every", "_manager", "_start", "_was_paused")
-
-    def __init__(self, manager: type[ProfileManager], every: int, start: int) -> None:
-        self._manager = manager
-        self._every = every
-        self._start = start
-        self._was_paused = False
-
-    def __enter__(self) -> Callable[[int], AbstractContextManager[bool]]:
-        self._was_paused = self._manager._is_paused()
-        return self._step
-
-    def __exit__(self, *exc: object) -> None:
-        if self._manager._is_paused() != self._was_paused:
-            (self._manager.pause if self._was_paused else self._manager.resume)()
-
-    def _step(self, step: int) -> _Step:
-        if isinstance(step, bool) or not isinstance(step, int):
-            raise TypeError(f"a step must be an integer, got {step!r}")
-        selected = step >= self._start and (step - self._start) % self._every == 0
-        return _Step(self._manager, selected)
-
-
-class _Step:
-    """One step of a :class:`_Sampler`; records if it is selected."""
-
-    __slots__ = ("_manager", "_selected")
-
-    def __init__(self, manager: type[ProfileManager], selected: bool) -> None:
-        self._manager = manager
-        self._selected = selected
-
-    def __enter__(self) -> bool:
-        if self._manager.is_configured():
-            (self._manager.resume if self._selected else self._manager.pause)()
-        return self._selected
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-
-# -- the manager -----------------------------------------------------------------------------------------------------------
-
-
 class ProfileManager:
     """Marks regions and records their calls.
 
     The class is the default manager; ``ProfileManager()`` is one that shares nothing with it. Both have the same methods.
     """
 
-    _state: ClassVar[_State] = _State()
+    _state: ClassVar[ManagerState] = ManagerState()
 
     if TYPE_CHECKING:
 
@@ -517,7 +124,7 @@ class ProfileManager:
 
     def __new__(cls) -> ProfileManager:
         """A manager of its own: other configuration, regions, definitions and numbering."""
-        state = _State()
+        state = ManagerState()
         members = {"_state": state, "region": state.recorder.region, "profile_region": state.recorder.region}
         own: type[ProfileManager] = type("ProfileManagerInstance", (cls,), {"__module__": cls.__module__, **members})
         return object.__new__(own)
@@ -688,12 +295,9 @@ class ProfileManager:
         cls._state.resume()
 
     @classmethod
-    def _is_paused(cls) -> bool:
-        config = cls._state.config
-        return config is not None and config.paused
-
-    @classmethod
-    def sample_every(cls, every: int, start: int = 0) -> AbstractContextManager[Callable[[int], AbstractContextManager[bool]]]:
+    def sample_every(
+        cls, every: int, start: int = 0
+    ) -> AbstractContextManager[Callable[[int], AbstractContextManager[bool]]]:
         """Record only some steps of a loop.
 
         ``with sample_every(10) as step:``, then ``with step(i) as selected:`` around each step: recording goes on in steps
@@ -703,7 +307,9 @@ class ProfileManager:
             raise ValueError(f"every must be a positive integer, got {every!r}")
         if isinstance(start, bool) or not isinstance(start, int):
             raise ValueError(f"start must be an integer, got {start!r}")
-        return _Sampler(cls, every, start)
+        from .sampling import Sampler
+
+        return Sampler(cls._state, every, start)
 
     # -- instrumentation -----------------------------------------------------------------------------------------------
 
@@ -752,7 +358,7 @@ class ProfileManager:
             raise ValueError("recursive is not available in this version of scope-profiler")
         if region_name is not None and not isinstance(region_name, (str, bytes)):
             return cls._wrap(region_name, None, None, None)
-        annotate = None if metadata is None and not record_outcome else _Annotator(cls._state, metadata, record_outcome)
+        annotate = None if metadata is None and not record_outcome else Annotator(cls._state, metadata, record_outcome)
         wanted = None if tags is None else (tags,) if isinstance(tags, str) else tuple(tags)
 
         def decorate(function: Any) -> Any:
@@ -761,7 +367,7 @@ class ProfileManager:
         return decorate
 
     @classmethod
-    def _wrap(cls, function: Any, name: str | None, wanted: tuple[str, ...] | None, annotate: Any) -> Any:
+    def _wrap(cls, function: Any, name: Any, wanted: tuple[str, ...] | None, annotate: Any) -> Any:
         recorder = cls._state.recorder
         names = _default_names(function) if name is None else [name]
         for candidate in names:
@@ -801,7 +407,7 @@ class ProfileManager:
         Scopes nest; the inner one wins where both have a key. The scope yields its values, those of the scopes around it
         included, as a dict that may be changed until it ends.
         """
-        return _MetadataScope(cls._state, values)
+        return MetadataScope(cls._state, values)
 
     @classmethod
     def instrument(
@@ -842,9 +448,8 @@ class ProfileManager:
         """Make tags opt-in, for every manager: regions that carry one record only where it is enabled."""
         if not register_opt_in_tag(*opt_in):
             return
-        for reference in list(_states):
-            state = reference()
-            if state is not None and state.listening and state.rules is not None:
+        for state in all_states():
+            if state.listening and state.rules is not None:
                 state.recorder.refilter(state.rules.filter())
 
     # -- what there is -------------------------------------------------------------------------------------------------
@@ -992,5 +597,3 @@ def _default_names(function: Any) -> list[str]:
 
 def _globs(patterns: Iterable[str]) -> tuple[str, ...]:
     return (patterns,) if isinstance(patterns, str) else tuple(patterns)
-
-

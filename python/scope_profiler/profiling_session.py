@@ -28,7 +28,9 @@ class ProfilingSession:
 
     ROOT_REGION_NAME = ROOT_REGION
 
-    def __init__(self, manager: type[ProfileManager], start: dict[str, Any], *, verbose: bool, return_results: bool) -> None:
+    def __init__(
+        self, manager: type[ProfileManager], start: dict[str, Any], *, verbose: bool, return_results: bool
+    ) -> None:
         self._manager = manager
         self._start = start
         self._verbose = verbose
@@ -84,10 +86,11 @@ class ProfilingSession:
     def __call__(self, function: Decorated) -> Decorated:
         """Decorate ``function``: each call of it is a session."""
         if isinstance(function, (staticmethod, classmethod)):
-            return type(function)(self(function.__func__))  # type: ignore[return-value]
+            return type(function)(self(function.__func__))
         if not callable(function):
             raise TypeError(f"a session decorates functions, not {function!r}")
-        return _decorate(self, function)
+        decorated: Decorated = _decorate(self, function)
+        return decorated
 
     def _again(self) -> ProfilingSession:
         return ProfilingSession(self._manager, self._start, verbose=self._verbose, return_results=self._return_results)

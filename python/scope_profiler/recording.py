@@ -12,8 +12,6 @@ from .event_metadata import EventMetadata
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ._core import Profile, Run
     from .profile_config import ProfilingConfig
     from .results import ProfilingResults
@@ -71,7 +69,7 @@ class Recording:
         self._pid = os.getpid()
         self._confirmed = 0  # calls that are in a file
         self._reported = 0  # calls that are in a file or were handed out
-        self._told = [0, 0]  # unmatched exits and lost calls that a warning has named
+        self._told = (0, 0)  # unmatched exits and lost calls that a warning has named
 
     @property
     def inherited(self) -> bool:
@@ -137,7 +135,7 @@ class Recording:
     def _results(self, profile: Profile, path: str | None) -> ProfilingResults:
         from .results import ProfilingResults
 
-        return ProfilingResults.from_profile(profile, file_path=path or self.config.file_path)
+        return ProfilingResults._from_profile(profile, file_path=path or self.config.file_path)
 
     def _write(self, profile: Profile, results: ProfilingResults | None, path: str) -> None:
         try:
@@ -171,9 +169,8 @@ class Recording:
                 "calls overlap without nesting, so the call graph and exclusive times are left out; "
                 "track_threads=True (threads) or track_async=True (tasks) keeps them apart"
             )
-        found = [self.run.unmatched, self.run.lost]
-        unmatched, lost = (now - told for now, told in zip(found, self._told))
-        self._told = found
+        unmatched, lost = self.run.unmatched - self._told[0], self.run.lost - self._told[1]
+        self._told = (self._told[0] + unmatched, self._told[1] + lost)
         if unmatched > 0:
             problems.append(f"{_count(unmatched, 'exit')} of regions belonged to no open call")
         if lost > 0:
@@ -186,7 +183,7 @@ def warn(message: str) -> None:
     import sys
     import warnings
 
-    level = 1
+    level = 2  # of the frame that called this function
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
@@ -201,5 +198,7 @@ def _count(number: int, noun: str) -> str:
 def warn_dropped(calls: int) -> None:
     """Tell that recorded calls are thrown away."""
     if calls > 0:
-        warn(f"{_count(calls, 'recorded call')} {'was' if calls == 1 else 'were'} never reported and "
-             f"{'is' if calls == 1 else 'are'} dropped; finalize() first to keep {'it' if calls == 1 else 'them'}")
+        warn(
+            f"{_count(calls, 'recorded call')} {'was' if calls == 1 else 'were'} never reported and "
+            f"{'is' if calls == 1 else 'are'} dropped; finalize() first to keep {'it' if calls == 1 else 'them'}"
+        )

@@ -36,9 +36,7 @@ class RunFacts:
         self._environment = _selected_environment() if full else {}
         self._working_directory = _working_directory() if full else ""
 
-    def collect(
-        self, *, label: str | None, memory_profile_path: str | None, start_time_ns: int
-    ) -> dict[str, Any]:
+    def collect(self, *, label: str | None, memory_profile_path: str | None, start_time_ns: int) -> dict[str, Any]:
         """All entries, in the order of the file."""
         facts: dict[str, Any] = {"timestamp": _utc_text(self._started), **_machine_facts()}
         omp = omp_threads()

@@ -338,7 +338,9 @@ def resolve_output(output: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any
     path = check_path("output", output)
     kind = output_format(path)
     if not _can_write(kind):
-        raise ValueError(f"output={path!r}: writing {kind} is not available in this version of scope-profiler; use a .h5 name")
+        raise ValueError(
+            f"output={path!r}: writing {kind} is not available in this version of scope-profiler; use a .h5 name"
+        )
     settings.update(file_path=path, deactivate_file_output=False)
     return settings, kind
 

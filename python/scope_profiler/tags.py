@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-__all__ = ["ENABLE_TAGS_VARIABLE", "ROOT_REGION", "TagRules", "enabled_from_environment", "opt_in_tags", "register_opt_in_tag"]
+__all__ = [
+    "ENABLE_TAGS_VARIABLE",
+    "ROOT_REGION",
+    "TagRules",
+    "enabled_from_environment",
+    "opt_in_tags",
+    "register_opt_in_tag",
+]
 
 ENABLE_TAGS_VARIABLE = "SCOPE_PROFILER_ENABLE_TAGS"
 ROOT_REGION = "scope_profiler.session"

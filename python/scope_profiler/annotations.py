@@ -1,0 +1,93 @@
+"""Where metadata of calls comes from: scopes, and decorated functions."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .manager_state import ManagerState
+    from .recording import Recording
+
+__all__ = ["Annotator", "MetadataScope"]
+
+
+class MetadataScope:
+    """What ``metadata()`` returns."""
+
+    __slots__ = ("_entered", "_state", "_values")
+
+    def __init__(self, state: ManagerState, values: dict[str, Any]) -> None:
+        self._state = state
+        self._values = values
+        self._entered: list[tuple[Recording | None, Any, Any]] = []
+
+    def __enter__(self) -> dict[str, Any]:
+        state = self._state
+        if state.scope_values is None:
+            from contextvars import ContextVar
+
+            state.scope_values = ContextVar("scope_profiler_metadata", default=None)
+        merged = {**(state.scope_values.get() or {}), **self._values}
+        token = state.scope_values.set(merged)
+        recording, scope = state.recording if state.listening else None, None
+        if recording is not None:
+            state.annotate()
+            scope = recording.events.open(merged)
+        self._entered.append((recording, scope, token))
+        return merged
+
+    def __exit__(self, *exc: object) -> None:
+        recording, scope, token = self._entered.pop()
+        if recording is not None:
+            recording.events.close(scope)
+        try:
+            self._state.scope_values.reset(token)
+        except ValueError:
+            pass  # left in another context than entered, as a generator that its event loop closes
+
+
+class Annotator:
+    """Adds ``metadata=`` and the outcome to the calls of one decorated function."""
+
+    __slots__ = ("_outcome", "_state", "_values")
+
+    def __init__(self, state: ManagerState, values: Any, outcome: bool) -> None:
+        if values is not None and not callable(values) and not _is_mapping(values):
+            raise TypeError(f"metadata must be a mapping or a callable that returns one, got {values!r}")
+        self._state = state
+        self._values = values
+        self._outcome = outcome
+        state.annotate()
+
+    def __call__(
+        self,
+        region: str,
+        lane: int,
+        start: int,
+        end: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        exception: BaseException | None,
+    ) -> None:
+        recording = self._state.recording
+        if recording is None:
+            return
+        values = self._values(*args, **(kwargs or {})) if callable(self._values) else self._values
+        if values:
+            recording.events.add_scope(lane, start, end, dict(values))
+        if self._outcome:
+            recording.events.add_outcome(region, lane, start, end, _outcome(exception))
+
+
+def _is_mapping(value: Any) -> bool:
+    from collections.abc import Mapping
+
+    return isinstance(value, Mapping)
+
+
+_OK = {"status": "ok"}
+
+
+def _outcome(exception: BaseException | None) -> dict[str, Any]:
+    return _OK if exception is None else {"status": "error", "exception": type(exception).__name__}

@@ -1,0 +1,233 @@
+"""What one manager keeps: its recorder, its current run, and what outlives a run."""
+
+from __future__ import annotations
+
+import os
+
+from . import _core
+from .recording import Recording, warn_dropped
+from .tags import ROOT_REGION, TagRules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from ._core import Region
+    from .profile_config import ProfilingConfig
+    from .region_handles import RegionHandle
+    from .results import ProfilingResults
+
+__all__ = ["ManagerState", "all_states"]
+
+INACTIVE, ACTIVE, FINALIZED = "inactive", "active", "finalized"
+
+
+class ManagerState:
+    """One manager: its recorder, the current run, and what outlives a run."""
+
+    def __init__(self) -> None:
+        self.recorder = _core.Recorder()
+        self.config: ProfilingConfig | None = None
+        self.configured = False
+        self.phase = INACTIVE
+        self.recording: Recording | None = None
+        self.listening = False  # the recorder is open: regions record, unless paused
+        self.rules: TagRules | None = None
+        self.definitions: dict[str, tuple[RegionHandle, tuple[Any, ...]]] = {}
+        self.last_results: ProfilingResults | None = None
+        self.at_exit: Callable[[], None] | None = None
+        self.kept: dict[str, Any] = {}  # weak references to the regions of decorated functions and definitions
+        self.annotates = False  # some function or scope adds metadata: runs keep the lane of every call
+        self.scope_values: Any = None  # ContextVar of the innermost metadata() scope's values; made at first use
+        _states.append(_weak(self))
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def start(self, config: ProfilingConfig, region_tags: Iterable[str] | None = None) -> None:
+        """Begin a run, ending the one before."""
+        rules = TagRules(config.enable_tags, region_tags)
+        self.abandon()
+        self.config = config
+        self.rules = rules
+        self.last_results = None
+        self.recording = None
+        config.paused = False
+        self.listening = not config.deactivate_profiling
+        if self.listening:
+            run = self.recorder.open(
+                track_threads=config.track_threads,
+                track_async=config.track_async,
+                enabled=rules.filter(),
+                buffer_limit=config.buffer_limit,
+                capture_source=config.capture_region_source,
+                source_path=_source_path(config.metadata_detail),
+            )
+            run.keep_lanes = self.annotates
+            config.track(self.recorder, run)
+            self.recording = Recording(run, config)
+        else:
+            self.recorder.forget()
+        self._adopt_kept()
+        self.configured = True
+        self.phase = ACTIVE
+
+    def keep(self, region: Region) -> None:
+        """A region that is to be known in later runs too, for as long as something holds it."""
+        from weakref import ref
+
+        name = region.region_name
+
+        def forget(reference: Any) -> None:
+            if self.kept.get(name) is reference:
+                del self.kept[name]
+
+        self.kept[name] = ref(region, forget)
+
+    def _adopt_kept(self) -> None:
+        for reference in list(self.kept.values()):
+            region = reference()
+            if region is not None:
+                self.recorder.adopt(region)
+
+    def annotate(self) -> None:
+        """Metadata is used from here on."""
+        if not self.annotates:
+            self.annotates = True
+            if self.recording is not None:
+                self.recording.run.keep_lanes = True
+
+    def abandon(self) -> None:
+        """The current run is about to be replaced or forgotten: say so if calls go with it."""
+        self.cancel_at_exit()
+        recording = self.recording
+        if recording is None or recording.inherited or recording.owned_by_session:
+            return  # the parent, or the session at its exit, will report them
+        warn_dropped(recording.unreported())
+
+    def stop(self) -> None:
+        """Regions record nothing from now on; what they recorded can still be collected."""
+        self.recorder.close()
+        self.listening = False
+        if self.recording is not None:
+            self.recording.closed = True
+
+    def must_finish_first(self) -> bool:
+        """Whether a run is active that a new one would have to replace."""
+        if self.phase != ACTIVE or (self.config is not None and self.config.deactivate_profiling):
+            return False
+        return self.recording is None or not self.recording.inherited
+
+    def forget(self) -> None:
+        """Back to before the first setup(). Decorators and definitions stay."""
+        recording = self.recording
+        self.abandon()
+        if recording is not None:
+            if recording.owned_by_session and not recording.inherited:
+                warn_dropped(recording.unreported())
+            recording.discarded = True
+        self.recorder.forget()
+        self.config = None
+        self.configured = self.listening = False
+        self.phase = INACTIVE
+        self.recording = None
+        self.rules = None
+        self.last_results = None
+
+    def finalize(self, recording: Recording | None, *, verbose: bool, return_results: bool) -> ProfilingResults | None:
+        """Report ``recording``; None is a manager with nothing to report."""
+        if recording is self.recording:
+            self.cancel_at_exit()
+            # Not active any more even if it fails: a new run may replace this one, and this one can be tried again.
+            self.phase = FINALIZED if self.configured else self.phase
+        if recording is None:
+            if not return_results:
+                return None
+            self.last_results = _empty_results(self.config)
+            return self.last_results
+        try:
+            results = recording.finalize(need_results=verbose or return_results)
+        except BaseException:
+            if return_results and recording.unwritten is not None:
+                self.last_results = recording.unwritten
+            raise
+        if return_results:
+            self.last_results = results
+        if verbose and results is not None:
+            results.print_summary(suppress_notes=not recording.config.writes_file)
+        return results if return_results else None
+
+    # -- at exit -------------------------------------------------------------------------------------------------------
+
+    def finalize_at_exit(self) -> None:
+        """Register one finalize for the end of the process."""
+        import atexit
+
+        pid = os.getpid()
+
+        def at_exit() -> None:
+            if os.getpid() == pid:  # a forked child that exits normally is not the end of this run
+                self.finalize(self.recording, verbose=True, return_results=False)
+
+        self.at_exit = at_exit
+        atexit.register(at_exit)
+
+    def cancel_at_exit(self) -> None:
+        """Nothing will be finalized at the end of the process."""
+        if self.at_exit is not None:
+            import atexit
+
+            atexit.unregister(self.at_exit)
+            self.at_exit = None
+
+    # -- pause ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def paused(self) -> bool:
+        """Between pause() and resume()."""
+        return self.config is not None and self.config.paused
+
+    def pause(self) -> None:
+        """Record nothing; RuntimeError without a configuration, or while a region other than the session's root is open."""
+        if self.config is None:
+            raise RuntimeError("pause() needs a run: call setup() first")
+        if self.recording is not None and self.listening:
+            others = [name for name in self.recording.run.open_calls() if name != ROOT_REGION]
+            if others:
+                shown = ", ".join(map(repr, sorted(set(others))[:5]))
+                raise RuntimeError(f"cannot pause while regions are open: {shown}")
+            self.recorder.pause()
+        self.config.paused = True
+
+    def resume(self) -> None:
+        """Record again."""
+        if self.config is None:
+            return
+        self.recorder.resume()
+        self.config.paused = False
+
+
+_states: list[Any] = []  # weak references to every manager's state, for what concerns them all
+
+
+def _weak(state: ManagerState) -> Any:
+    import weakref
+
+    return weakref.ref(state, _states.remove)
+
+
+def _source_path(detail: str) -> Callable[[str], str]:
+    from .run_metadata import absolute_source_path, short_source_path
+
+    return absolute_source_path if detail == "full" else short_source_path
+
+
+def _empty_results(config: ProfilingConfig | None) -> ProfilingResults:
+    from .results import ProfilingResults
+
+    return ProfilingResults({}, num_ranks=0, file_path=config.file_path if config else "")
+
+
+def all_states() -> list[ManagerState]:
+    """The state of every manager there is."""
+    return [state for state in (reference() for reference in list(_states)) if state is not None]

@@ -16,6 +16,8 @@ _HOMES = {
     **dict.fromkeys(("ProfilingOptions", "HDF5Options", "GPUOptions", "MemrayOptions"), "options"),
     **dict.fromkeys(("CorruptProfileError", "NestingError", "__version__"), "_core"),
     **dict.fromkeys(("EventDataUnavailableError", "MPIRegion", "ProfilingResults", "Region", "merge_results"), "results"),
+    "LikwidRegionResult": "likwid_data",
+    "PerfEventTotals": "perf_events",
     **dict.fromkeys(
         ("CallArrays", "build_call_arrays", "build_call_stack", "call_stack_children", "call_stack_roots"), "call_stack"
     ),
@@ -24,7 +26,7 @@ _HOMES = {
 
 # Modules that are reachable as attributes without an import of their own.
 _MODULES = frozenset(
-    ("call_stack", "concurrency", "profile_config", "profile_io", "profile_manager", "results", "summary")
+    ("call_stack", "concurrency", "mpi_region", "profile_config", "profile_io", "profile_manager", "results", "summary")
 )
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

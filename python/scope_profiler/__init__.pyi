@@ -10,6 +10,7 @@ from typing_extensions import Unpack
 
 from . import call_stack as call_stack
 from . import concurrency as concurrency
+from . import mpi_region as mpi_region
 from . import profile_config as profile_config
 from . import profile_io as profile_io
 from . import profile_manager as profile_manager
@@ -24,11 +25,13 @@ from .call_stack import build_call_arrays as build_call_arrays
 from .call_stack import build_call_stack as build_call_stack
 from .call_stack import call_stack_children as call_stack_children
 from .call_stack import call_stack_roots as call_stack_roots
+from .likwid_data import LikwidRegionResult as LikwidRegionResult
 from .options import GPUOptions as GPUOptions
 from .options import HDF5Options as HDF5Options
 from .options import MemrayOptions as MemrayOptions
 from .options import ProfilingOptions as ProfilingOptions
 from .options import SetupOptions
+from .perf_events import PerfEventTotals as PerfEventTotals
 from .profile_io import load as load
 from .profile_io import read_h5 as read_h5
 from .profile_io import read_h5_summary as read_h5_summary

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
             """ns from the start of the earliest call to the end of the latest; None without calls."""
 
 
-__all__ = ["MPIRegion", "ProfilingResults", "Region", "merge_results"]
+__all__ = ["EventDataUnavailableError", "MPIRegion", "ProfilingResults", "Region", "merge_results"]
 
 _NS = 1_000_000_000
 

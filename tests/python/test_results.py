@@ -764,3 +764,21 @@ def test_arrays_import_numpy_and_nothing_else_does():
         assert r["a"].durations.tolist() == [5e-9, 10e-9] and "numpy" in sys.modules
     """
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_old_names_of_the_modules_work_and_leave_the_function_callable():
+    code = """if True:
+        import scope_profiler as sp
+        import scope_profiler.region, scope_profiler.mpi_region, scope_profiler.results, scope_profiler.summary
+        from scope_profiler.region import Region
+        assert Region is sp.Region and scope_profiler.mpi_region.MPIRegion is sp.MPIRegion
+        sp.setup(output=None)
+        with sp.region("x", tags=["t"]) as here:
+            pass
+        assert here.source_file == "<string>" and here.source_lineno == 7, (here.source_file, here.source_lineno)
+        results = sp.finalize(verbose=False, return_results=True)
+        assert results["x"].num_calls == 1 and results["x"].tags == ("t",)
+        assert {"LikwidRegionResult", "PerfEventTotals", "merge_results", "EventDataUnavailableError"} <= set(dir(sp))
+        assert sp.PerfEventTotals(1, {}).calls == 1 and sp.LikwidRegionResult("t").tag == "t"
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)

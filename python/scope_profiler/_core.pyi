@@ -157,7 +157,7 @@ def wrap(
     function: Any,
     name: str | None = None,
     tags: Any = None,
-    annotate: Callable[..., Any] | None = None,
+    annotate: Callable[..., Callable[[str, int, int, int, BaseException | None], object]] | None = None,
 ) -> Any:
     """``function`` as a profiled callable of its own kind (decorator.c).
 
@@ -167,9 +167,10 @@ def wrap(
     the first step of its body to the end of it; one made while nothing records returns the undecorated object.
     TypeError: not callable. ValueError: a name or tag that cannot be stored.
 
-    annotate, if given, is called after every recorded call as
-    annotate(region_name, lane, start_ticks, end_ticks, args, kwargs, exception_or_None); start_ticks is the recorded start,
-    end_ticks is taken just after the recorded end. What it raises goes to sys.unraisablehook.
+    annotate, if given, is called before every recorded call with the call's arguments; what it raises reaches the caller
+    instead of the call. What it returns is called after it, as finish(region_name, lane, start_ticks, end_ticks,
+    exception_or_None); start_ticks is the recorded start, end_ticks is taken just after the recorded end. What that raises
+    goes to sys.unraisablehook.
     """
 
 class ProfiledFunction:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .manager_state import ManagerState
@@ -48,42 +49,42 @@ class MetadataScope:
 
 
 class Annotator:
-    """Adds ``metadata=`` and the outcome to the calls of one decorated function."""
+    """Adds ``metadata=`` and the outcome to the calls of one decorated function.
 
-    __slots__ = ("_outcome", "_state", "_values")
+    Called with the arguments of each call before it runs; what it returns is called when the call is over.
+    """
+
+    __slots__ = ("_constant", "_outcome", "_state", "_values")
 
     def __init__(self, state: ManagerState, values: Any, outcome: bool) -> None:
-        if values is not None and not callable(values) and not _is_mapping(values):
-            raise TypeError(f"metadata must be a mapping or a callable that returns one, got {values!r}")
-        self._state = state
-        self._values = values
+        self._values = values if callable(values) else None
+        self._constant = {} if values is None or callable(values) else _mapping(values)
         self._outcome = outcome
+        self._state = state
         state.annotate()
 
-    def __call__(
-        self,
-        region: str,
-        lane: int,
-        start: int,
-        end: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        exception: BaseException | None,
-    ) -> None:
+    def __call__(self, *args: Any, **kwargs: Any) -> Callable[[str, int, int, int, BaseException | None], None]:
         recording = self._state.recording
-        if recording is None:
-            return
-        values = self._values(*args, **(kwargs or {})) if callable(self._values) else self._values
-        if values:
-            recording.events.add_scope(lane, start, end, dict(values))
-        if self._outcome:
-            recording.events.add_outcome(region, lane, start, end, _outcome(exception))
+        values = self._constant if self._values is None else _mapping(self._values(*args, **kwargs))
+        outcome = self._outcome
+
+        def finish(region: str, lane: int, start: int, end: int, exception: BaseException | None) -> None:
+            if recording is None:
+                return
+            if values:
+                recording.events.add_scope(lane, start, end, values)
+            if outcome:
+                recording.events.add_outcome(region, lane, start, _outcome(exception))
+
+        return finish
 
 
-def _is_mapping(value: Any) -> bool:
+def _mapping(values: Any) -> dict[str, Any]:
     from collections.abc import Mapping
 
-    return isinstance(value, Mapping)
+    if not isinstance(values, Mapping):
+        raise TypeError(f"metadata must be a mapping or a callable that returns one, got {values!r}")
+    return dict(values)
 
 
 _OK = {"status": "ok"}

@@ -37,7 +37,7 @@ class EventMetadata:
         self._run = run
         self._open: dict[int, OpenScope] = {}  # by identity
         self._closed: list[tuple[int, int, int, dict[str, Any]]] = []
-        self._outcomes: list[tuple[str, int, int, int, dict[str, Any]]] = []
+        self._outcomes: list[tuple[str, int, int, dict[str, Any]]] = []
 
     def open(self, values: dict[str, Any]) -> OpenScope:
         """A scope starts now on the caller's lane; ``values`` may change until it is given to :meth:`close`."""
@@ -56,9 +56,9 @@ class EventMetadata:
         """A scope that is over; times in ticks."""
         self._closed.append((lane, start, end, values))
 
-    def add_outcome(self, region: str, lane: int, start: int, end: int, values: dict[str, Any]) -> None:
-        """Values of the one call of ``region`` on ``lane`` with exactly these ticks."""
-        self._outcomes.append((region, lane, start, end, values))
+    def add_outcome(self, region: str, lane: int, start: int, values: dict[str, Any]) -> None:
+        """Values of the one call of ``region`` on ``lane`` that started at this tick."""
+        self._outcomes.append((region, lane, start, values))
 
     def mark(self) -> tuple[int, int]:
         """To be taken before a collection and given to :meth:`drop` once it is safe."""
@@ -83,13 +83,14 @@ class EventMetadata:
         calls = _Calls(profile, np.frombuffer(lane_keys, dtype=np.int64))
         lanes: dict[int, list[Scope]] = {}
         for lane, start, end, values in reversed(closed):  # the outer of two equal scopes closed last: it comes first
-            lanes.setdefault(lane, []).append((to_ns(start), to_ns(end), values))
+            # A decorated call's scope is the call itself: it must not end up 1 ns too short by rounding.
+            lanes.setdefault(lane, []).append((to_ns(start) - 1, to_ns(end) + 1, values))
         for lane, start, values in still_open:
-            lanes.setdefault(lane, []).append((to_ns(start), NEVER, dict(values)))
+            lanes.setdefault(lane, []).append((to_ns(start) - 1, NEVER, dict(values)))
         for lane, scopes in lanes.items():
             calls.add_scopes(lane, scopes)
-        for region, lane, start, end, values in outcomes:
-            calls.add_outcome(region, lane, to_ns(start), to_ns(end), values)
+        for region, lane, start, values in outcomes:
+            calls.add_outcome(region, lane, to_ns(start), values)
         return calls.texts()
 
 
@@ -107,7 +108,7 @@ class _Calls:
         self._sorted_lanes = lanes[self._by_lane]
         self._found = np.zeros(profile.call_count, dtype=np.int64)  # index into _values
         self._values: list[dict[str, Any]] = [{}]
-        self._outcomes: dict[str, dict[tuple[int, int, int], dict[str, Any]]] = {}
+        self._outcomes: dict[str, dict[tuple[int, int], dict[str, Any]]] = {}
 
     def add_scopes(self, lane: int, scopes: list[Scope]) -> None:
         low, high = self._sorted_lanes.searchsorted([lane, lane + 1])
@@ -148,11 +149,11 @@ class _Calls:
             found[call] = known[around]
         return found
 
-    def add_outcome(self, region: str, lane: int, start: int, end: int, values: dict[str, Any]) -> None:
-        self._outcomes.setdefault(region, {})[lane, start, end] = values
+    def add_outcome(self, region: str, lane: int, start: int, values: dict[str, Any]) -> None:
+        self._outcomes.setdefault(region, {})[lane, start] = values
 
     def texts(self) -> dict[int, str]:
-        encoded = [encode(values) for values in self._values]
+        encoded = self._encoded()
         names = self._profile.names
         texts = {}
         for index, row in enumerate(self._profile.rows):
@@ -165,20 +166,34 @@ class _Calls:
                 texts[index] = "[" + ",".join([encoded[value] for value in found.tolist()]) + "]"
         return texts
 
-    def _with_outcomes(
-        self, first: int, found: NDArray[Any], outcomes: dict[tuple[int, int, int], dict[str, Any]]
-    ) -> str:
+    def _encoded(self) -> list[str]:
+        """Every value as text; a decorated function's calls share one object."""
+        known: dict[int, str] = {}
+        for values in self._values:
+            if id(values) not in known:
+                known[id(values)] = encode(values)
+        return [known[id(values)] for values in self._values]
+
+    def _with_outcomes(self, first: int, found: NDArray[Any], outcomes: dict[tuple[int, int], dict[str, Any]]) -> str:
         part = slice(first, first + len(found))
-        columns = (self._lanes[part].tolist(), self._starts[part].tolist(), self._ends[part].tolist(), found.tolist())
-        objects = []
         known: dict[tuple[int, int], str] = {}
-        for lane, start, end, value in zip(*columns, strict=True):
-            outcome = outcomes.get((lane, start, end), _NOTHING)
+        objects = []
+        for lane, start, value in zip(self._lanes[part].tolist(), self._starts[part].tolist(), found.tolist(), strict=True):
+            outcome = _near(outcomes, lane, start)
             key = value, id(outcome)
             if key not in known:
                 known[key] = encode({**self._values[value], **outcome})
             objects.append(known[key])
         return "[" + ",".join(objects) + "]"
+
+
+def _near(outcomes: dict[tuple[int, int], dict[str, Any]], lane: int, start: int) -> dict[str, Any]:
+    """The outcome of the call at ``start``, give or take the rounding of a tick; no two calls are that near."""
+    for shift in (0, 1, -1):
+        outcome = outcomes.get((lane, start + shift))
+        if outcome is not None:
+            return outcome
+    return _NOTHING
 
 
 _NOTHING: dict[str, Any] = {}

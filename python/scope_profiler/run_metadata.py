@@ -208,8 +208,11 @@ _SECRET_VALUES: Final = (
 )
 _URL_USER: Final = r"(?<=://)[^/\s@]+(?=@)"
 _AUTHORIZATION: Final = r"\b(Bearer|Basic)\s+[A-Za-z0-9+/=._~-]{6,}"
-_ASSIGNMENT: Final = r"([A-Za-z][A-Za-z0-9_.-]*)(\s*[=:]\s*|=)(\"[^\"]*\"|'[^']*'|[^\s&;,\"']+)"
-_OPTION: Final = r"(--?[A-Za-z][A-Za-z0-9-]*)(\s+)(\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
+_NAMES: Final = (
+    r"([A-Za-z][A-Za-z0-9_.-]*)\s*[=:]\s*(?!//)",  # name=value, name: value
+    r"(--?[A-Za-z][A-Za-z0-9-]*)\s+(?!-)",  # --option value
+)
+_VALUE: Final = r"\"[^\"]*\"|'[^']*'|[^\s&;,\"']+"
 _RANDOM: Final = r"[A-Za-z0-9+/_-]{32,}={0,2}"
 
 
@@ -238,14 +241,23 @@ def _redact_text(text: str) -> str:
         text = re.sub(pattern, REDACTED, text, flags=re.DOTALL)
     text = re.sub(_URL_USER, REDACTED, text)
     text = re.sub(_AUTHORIZATION, rf"\1 {REDACTED}", text, flags=re.IGNORECASE)
-    for pattern in (_ASSIGNMENT, _OPTION):
-        text = re.sub(pattern, _redact_pair, text)
+    for pattern in _NAMES:
+        text = _redact_pairs(text, pattern)
     return REDACTED if _looks_random(text) else text
 
 
-def _redact_pair(match: Any) -> str:
-    name, between, _ = match.groups()
-    return f"{name}{between}{REDACTED}" if _is_secret_name(name) else match.group()
+def _redact_pairs(text: str, names: str) -> str:
+    """``text`` with the values after secret names replaced."""
+    import re
+
+    parts = []
+    done = 0
+    for match in re.finditer(names, text):
+        value = re.compile(_VALUE).match(text, match.end()) if _is_secret_name(match[1]) else None
+        if value and match.start() >= done:
+            parts += [text[done : match.end()], REDACTED]
+            done = value.end()
+    return "".join([*parts, text[done:]])
 
 
 def _looks_random(text: str) -> bool:

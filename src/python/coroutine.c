@@ -5,31 +5,12 @@
 
 /* ---- the call ---------------------------------------------------------------------------------------------------------- */
 
-static PyObject *keywords_of(PyObject *const *values, PyObject *kwnames)
-{
-    PyObject *kwargs = PyDict_New();
-    if (kwargs == NULL || kwnames == NULL) return kwargs;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); i++) {
-        if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, i), values[i]) < 0) {
-            Py_DECREF(kwargs);
-            return NULL;
-        }
-    }
-    return kwargs;
-}
-
 PyObject *sp_call_note(PyObject *annotate, PyObject *name, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
-    PyObject *note = NULL;
-    PyObject *kwargs = keywords_of(args + count, kwnames);
-    PyObject *positional = PyTuple_New(count);
-    if (kwargs && positional) {
-        for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
-        note = PyTuple_Pack(4, annotate, name, positional, kwargs);
-    }
-    Py_XDECREF(positional);
-    Py_XDECREF(kwargs);
+    /* The place before args is our caller's, who will use it again. */
+    PyObject *finish = PyObject_Vectorcall(annotate, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
+    PyObject *note = finish ? PyTuple_Pack(2, finish, name) : NULL;
+    Py_XDECREF(finish);
     return note;
 }
 
@@ -43,11 +24,11 @@ static void report(PyObject *note, int64_t lane, sp_ticks start, sp_ticks end, b
 {
     PyObject *exception = raised && !is_return() ? sp_pending_exception() : NULL;
     const sp_pending pending = sp_pending_take();
-    PyObject *annotate = PyTuple_GET_ITEM(note, 0);
-    PyObject *answer = PyObject_CallFunction(
-        annotate, "OLKKOOO", PyTuple_GET_ITEM(note, 1), (long long)lane, (unsigned long long)start,
-        (unsigned long long)end, PyTuple_GET_ITEM(note, 2), PyTuple_GET_ITEM(note, 3), exception ? exception : Py_None);
-    if (answer == NULL) PyErr_WriteUnraisable(annotate);
+    PyObject *finish = PyTuple_GET_ITEM(note, 0);
+    PyObject *answer = PyObject_CallFunction(finish, "OLKKO", PyTuple_GET_ITEM(note, 1), (long long)lane,
+                                             (unsigned long long)start, (unsigned long long)end,
+                                             exception ? exception : Py_None);
+    if (answer == NULL) PyErr_WriteUnraisable(finish);
     Py_XDECREF(answer);
     Py_XDECREF(exception);
     sp_pending_restore(pending);

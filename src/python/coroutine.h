@@ -17,7 +17,10 @@ typedef struct sp_call {
     sp_open open;
 } sp_call;
 
-/* What an annotated call remembers until its end: (annotate, region name, args, kwargs). `args` as for vectorcall. */
+/*
+ * What an annotated call remembers until its end: (what annotate(*args, **kwargs) returned, region name); `args` as for
+ * vectorcall. NULL with the exception of annotate: the function must not be called then.
+ */
 PyObject *sp_call_note(PyObject *annotate, PyObject *name, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
 static inline void sp_call_enter(sp_call *call)
@@ -25,8 +28,8 @@ static inline void sp_call_enter(sp_call *call)
     sp_region_enter(call->region, &call->open);
 }
 
-/* Close the call and, if it has a note, report it: annotate(name, lane, start, end, args, kwargs, exception or None). An
- * exception of annotate goes to sys.unraisablehook. A pending exception stays pending. `raised`: it ended the call. */
+/* Close the call and, if it has a note, report it: finish(name, lane, start, end, exception or None). An exception of
+ * finish goes to sys.unraisablehook. A pending exception stays pending. `raised`: it ended the call. */
 void sp_call_exit(sp_call *call, bool raised);
 
 /*

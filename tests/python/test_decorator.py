@@ -725,8 +725,9 @@ def test_pytest_tests_may_be_decorated(value):
 
 
 class Notes(list):
-    def __call__(self, name, lane, start, end, args, kwargs, error):
-        self.append((name, lane, start, end, args, kwargs, error))
+    def __call__(self, *args, **kwargs):
+        self.begun = args
+        return lambda name, lane, start, end, error: self.append((name, lane, start, end, args, kwargs, error))
 
 
 def test_annotate_is_told_about_every_recorded_call():
@@ -793,12 +794,42 @@ def test_annotate_is_told_at_the_end_of_a_body(recording):
         ("agen", (6,), "LookupError(6)")]
 
 
-def test_an_error_in_annotate_does_not_reach_the_caller(recording, monkeypatch):
+def test_annotate_is_asked_before_the_call():
+    notes = Notes()
+
+    def work(items):
+        assert notes.begun == (items,)
+        return len(items)
+
+    with Recording() as recording:
+        assert recording.profile(work, annotate=notes)([1, 2]) == 2
+
+
+def test_an_error_of_annotate_reaches_the_caller_instead_of_the_call(recording):
+    def annotate(*_):
+        raise ArithmeticError("annotate")
+
+    def never():
+        raise AssertionError
+
+    async def never_async():
+        raise AssertionError
+
+    for function in (never, never_async):
+        with pytest.raises(ArithmeticError):
+            recording.profile(function, annotate=annotate)()
+    assert recording.names() == []
+
+
+def test_an_error_after_the_call_does_not_reach_the_caller(recording, monkeypatch):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)
 
     def annotate(*_):
-        raise ArithmeticError("annotate")
+        def finish(*_):
+            raise ArithmeticError("finish")
+
+        return finish
 
     assert recording.profile(lambda: 3, "work", annotate=annotate)() == 3
     with pytest.raises(KeyError):

@@ -7,6 +7,11 @@ import linecache
 from functools import lru_cache
 
 
+def _first_line(node: ast.stmt) -> int:
+    """Where a statement begins, its decorators included."""
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+
+
 @lru_cache(maxsize=64)
 def _statements(source: str) -> tuple[tuple[int, int, int], ...]:
     """``(first line of the header, last line of the header, last line)`` of every statement, outer ones first."""
@@ -14,15 +19,16 @@ def _statements(source: str) -> tuple[tuple[int, int, int], ...]:
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.stmt):
             continue
-        end = node.end_lineno or node.lineno
+        start, end = _first_line(node), node.end_lineno or node.lineno
         body = getattr(node, "body", None)
-        header_end = body[0].lineno - 1 if isinstance(body, list) and body and body[0].lineno > node.lineno else end
-        found.append((node.lineno, header_end, end))
+        body_start = _first_line(body[0]) if isinstance(body, list) and body else start
+        found.append((start, body_start - 1 if body_start > node.lineno else end, end))
     return tuple(found)
 
 
 def block_text(file: str, line: int) -> str | None:
-    """The lines of the statement whose header is at ``line``: a whole ``with`` block, indentation kept.
+    """The lines of the statement whose header is at ``line``: a whole ``with`` block, or a function with its decorators,
+    indentation kept.
 
     None when the source cannot be had or parsed.
     """

@@ -111,8 +111,7 @@ PyObject *sp_recorder_region(PyObject *self, PyObject *name, PyObject *tags, PyO
     return region;
 }
 
-/* The text of the `with` block at the caller's line, or NULL without an exception. */
-static PyObject *block_text(PyObject *file, int line)
+PyObject *sp_source_text(PyObject *file, int line)
 {
     PyObject *module = PyImport_ImportModule("scope_profiler._source");
     PyObject *text = module ? PyObject_CallMethod(module, "block_text", "Oi", file, line) : NULL;
@@ -161,7 +160,7 @@ static PyObject *region_at_caller(sp_recorder_object *recorder, PyObject *name, 
         line = PyFrame_GetLineNumber(frame);
         Py_DECREF(code);
         Py_DECREF(frame);
-        if (recorder->capture_source) text = block_text(file, line);
+        if (recorder->capture_source) text = sp_source_text(file, line);
     }
     PyObject *region = sp_recorder_region((PyObject *)recorder, name, tags, file, line, text);
     Py_XDECREF(file);

@@ -40,6 +40,9 @@ sp_run_object *sp_run_object_new(sp_run *run); /* takes the run over */
 /* The run of a Run, borrowed; NULL with a TypeError for anything else. */
 sp_run *sp_run_object_get(PyObject *object);
 
+/* The text of the `with` block or the function at a line of a file; NULL without an exception when it cannot be had. */
+PyObject *sp_source_text(PyObject *file, int line);
+
 /* Hook the start of threads for `run`: the hook object (new reference), or NULL with an exception. */
 PyObject *sp_thread_hook_install(sp_run_object *run);
 void sp_thread_hook_remove(PyObject *hook);

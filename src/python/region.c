@@ -314,13 +314,25 @@ static bool is_enabled(sp_region_object *region)
     return truth > 0;
 }
 
+/* The source text, when the run keeps it: of a region older than the run it is looked up now. Borrowed, or NULL. */
+static PyObject *stored_text(sp_region_object *region)
+{
+    if (!region->recorder->capture_source) return NULL;
+    if (region->source_text == Py_None && region->source_file != Py_None) {
+        PyObject *text = sp_source_text(region->source_file, region->source_line);
+        if (text) Py_SETREF(region->source_text, text);
+    }
+    return region->source_text;
+}
+
 static uint32_t add_to_run(sp_region_object *region, sp_run *run)
 {
     PyObject *path = stored_path(region);
+    PyObject *text = stored_text(region);
     PyObject *tags = PyTuple_GET_SIZE(region->tags) ? tags_json(region->tags) : NULL;
     uint32_t id = SP_REGION_OFF;
     const char *name = utf8_or_null(region->name);
-    if (name && sp_run_region(run, name, utf8_or_null(path), region->source_line, utf8_or_null(region->source_text),
+    if (name && sp_run_region(run, name, utf8_or_null(path), region->source_line, utf8_or_null(text),
                               utf8_or_null(tags), &id, NULL) != SP_OK) {
         id = SP_REGION_OFF;
     }

@@ -65,3 +65,43 @@ def test_without_capture_a_region_has_no_text(program):
     recorder = _core.Recorder()
     recorder.open()
     assert recorder.region("x").source_text is None
+
+
+FUNCTIONS = textwrap.dedent(
+    """\
+    class Thing:
+        @deco(
+            name=None
+        )
+        @other
+        def method(self):
+            return 1
+
+    @deco
+    async def job():
+        pass
+    """
+)
+
+
+def test_a_decorated_function_keeps_its_text_with_the_decorators(tmp_path):
+    path = tmp_path / "functions.py"
+    path.write_text(FUNCTIONS)
+    recorder = _core.Recorder()
+
+    def deco(function=None, name=None):
+        return _core.wrap(recorder, function) if function else deco
+
+    namespace = {"deco": deco, "other": lambda function: function}
+    exec(compile(FUNCTIONS, str(path), "exec"), namespace)
+    recorder.open(capture_source=True)
+    namespace["Thing"]().method()
+    namespace["job"]().close()
+    lines = FUNCTIONS.splitlines(keepends=True)
+    assert recorder.region("method").source_text == "".join(lines[1:7])
+    (row,) = recorder.run.collect().rows
+    assert row[6] == "".join(lines[1:7])
+    recorder.open()
+    namespace["Thing"]().method()
+    (row,) = recorder.run.collect().rows
+    assert row[6] is None

@@ -435,7 +435,7 @@ class ProfileManager:
         wanted, unwanted = _globs(include), _globs(exclude)
         decorated: dict[str, Any] = {}
         for name, value in list(vars(module).items()):
-            if not isinstance(value, FunctionType) or value.__module__ != module.__name__:
+            if type(value) is not FunctionType or value.__module__ != module.__name__:  # not what is decorated
                 continue
             if not any(fnmatchcase(name, glob) for glob in wanted) or any(fnmatchcase(name, glob) for glob in unwanted):
                 continue

@@ -176,6 +176,25 @@ static sp_region_info *region_new(const char *name, const char *source_file, int
     return region;
 }
 
+/* Where the index has `name`, or would have it. The index is never full. */
+static size_t index_find(const sp_run *run, const char *name)
+{
+    size_t at = sp_hash(name) & (run->region_index_size - 1);
+    while (run->region_index[at] && strcmp(run->regions[run->region_index[at] - 1]->name, name) != 0) {
+        at = (at + 1) & (run->region_index_size - 1);
+    }
+    return at;
+}
+
+bool sp_run_find_region(sp_run *run, const char *name, uint32_t *id)
+{
+    pthread_mutex_lock(&run->lock);
+    const uint32_t entry = run->region_index_size ? run->region_index[index_find(run, name)] : 0;
+    pthread_mutex_unlock(&run->lock);
+    *id = entry - 1;
+    return entry != 0;
+}
+
 sp_status sp_run_region(sp_run *run, const char *name, const char *source_file, int64_t source_line,
                         const char *source_text, const char *tags, uint32_t *id, sp_error *error)
 {
@@ -183,12 +202,10 @@ sp_status sp_run_region(sp_run *run, const char *name, const char *source_file, 
     sp_region_info *region = NULL;
     pthread_mutex_lock(&run->lock);
     if (run->region_count * 2 >= run->region_index_size && !index_grow(run)) goto no_memory;
-    size_t at = sp_hash(name) & (run->region_index_size - 1);
-    for (; run->region_index[at]; at = (at + 1) & (run->region_index_size - 1)) {
-        if (strcmp(run->regions[run->region_index[at] - 1]->name, name) == 0) {
-            *id = run->region_index[at] - 1;
-            goto done;
-        }
+    const size_t at = index_find(run, name);
+    if (run->region_index[at]) {
+        *id = run->region_index[at] - 1;
+        goto done;
     }
     region = region_new(name, source_file, source_line, source_text, tags);
     if (region == NULL) goto no_memory;

@@ -94,6 +94,9 @@ void sp_run_drop(sp_run *run);
 sp_status sp_run_region(sp_run *run, const char *name, const char *source_file, int64_t source_line,
                         const char *source_text, const char *tags, uint32_t *id, sp_error *error);
 
+/* The id of the region `name`, if the run has one. */
+bool sp_run_find_region(sp_run *run, const char *name, uint32_t *id);
+
 /* ---- threads ---- */
 
 /* The calling thread's record, made on first use; NULL when out of memory. */

@@ -277,7 +277,7 @@ static PyObject *tags_json(PyObject *tags)
     /* Strings of a JSON list: quotes, backslashes and control characters escaped, the rest as it is. */
     PyObject *json = PyImport_ImportModule("json");
     if (json == NULL) return NULL;
-    PyObject *text = PyObject_CallMethod(json, "dumps", "O", tags);
+    PyObject *text = PyObject_CallMethod(json, "dumps", "(O)", tags);
     Py_DECREF(json);
     return text;
 }
@@ -395,7 +395,11 @@ static uint32_t id_in_run(sp_region_object *region)
     sp_run_object *run = region->recorder->run;
     if (run == NULL) return SP_REGION_OFF;
     const uint64_t binding = atomic_load_explicit(&region->binding, memory_order_acquire);
-    return binding >> 32 == run->run->token ? (uint32_t)binding : SP_REGION_OFF;
+    if (binding >> 32 == run->run->token && (uint32_t)binding != SP_REGION_OFF) return (uint32_t)binding;
+    /* Not entered yet through this object, or filtered out since it was. */
+    const char *name = utf8_or_null(region->name);
+    uint32_t id;
+    return name && sp_run_find_region(run->run, name, &id) ? id : SP_REGION_OFF;
 }
 
 static PyObject *region_num_calls(PyObject *self, void *closure)

@@ -107,13 +107,20 @@ def decorated_threads() -> float:
         return net(decorated_calls, plain_calls)
 
 
+def least(loop: Callable[[], None], empty: Callable[[], None]) -> float:
+    """ns a call of ``loop`` above ``empty``, by the fastest run of each: for differences that are small against the noise."""
+    pairs = [(timed(loop), timed(empty)) for _ in range(7)]
+    return (min(first for first, _ in pairs) - min(second for _, second in pairs)) / CALLS
+
+
 def disabled_decorated() -> float:
-    """Not configured at all. The least of five: noise only ever adds."""
-    return min(net(decorated_calls, plain_calls) for _ in range(5))
+    """Not configured at all."""
+    return least(decorated_calls, plain_calls)
 
 
 def disabled_reused() -> float:
-    return min(net(reused_loop, empty_loop) for _ in range(5))
+    """Not configured at all."""
+    return least(reused_loop, empty_loop)
 
 
 THREADS = 200
@@ -127,12 +134,10 @@ def run_threads() -> None:
 
 
 def thread_life() -> float:
-    """µs that starting and ending a thread takes longer in a run that tracks threads. Both kinds alternate."""
-    differences = []
-    for _ in range(5):
-        with recording(track_threads=False):
-            untracked = timed(run_threads)
-        with recording(track_threads=True):
-            tracked = timed(run_threads)
-        differences.append((tracked - untracked) / THREADS / 1000)
-    return sorted(differences)[2]
+    """µs that starting and ending a thread takes longer in a run that tracks threads, by the fastest round of each kind."""
+    times: dict[bool, list[int]] = {False: [], True: []}
+    for _ in range(7):
+        for track_threads, samples in times.items():
+            with recording(track_threads):
+                samples.append(timed(run_threads))
+    return (min(times[True]) - min(times[False])) / THREADS / 1000

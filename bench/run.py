@@ -29,6 +29,7 @@ BENCHMARKS = [
     Benchmark("disabled_reused", "calls:disabled_reused", "ns", "`with` on a region object while nothing records"),
     Benchmark("thread_life", "calls:thread_life", "µs", "start and end of a tracked thread, above an untracked one", rounds=7),
     Benchmark("import", "whole:import_time", "ms", "`import scope_profiler`, above the bare interpreter", rounds=3),
+    Benchmark("import_used", "whole:import_used_time", "ms", "the same with `ProfileManager, profile, region, session`", rounds=3),
     Benchmark("finalize", "whole:finalize_quiet", "s", "finalize of 2 M calls", rounds=3, fresh=True),
     Benchmark("finalize_printed", "whole:finalize_printed", "s", "the same with the summary", rounds=3, fresh=True),
     Benchmark("file_size", "whole:file_size", "MB", "file of 2 M calls", rounds=1, fresh=True),

@@ -17,16 +17,25 @@ NAMES = 100_000
 THREADS = 3_000
 
 
+def process_time(program: str) -> float:
+    """ms that an interpreter takes for ``program``, start and end included."""
+    start = perf_counter_ns()
+    subprocess.run([sys.executable, "-E", "-c", program], check=True)
+    return (perf_counter_ns() - start) / 1e6
+
+
+def above_bare(program: str) -> float:
+    """ms above an interpreter that does nothing; both alternate."""
+    return median(process_time(program) - process_time("pass") for _ in range(9))
+
+
 def import_time() -> float:
-    """ms that ``import scope_profiler`` adds to a bare interpreter; both alternate."""
+    return above_bare("import scope_profiler")
 
-    def run(program: str) -> float:
-        start = perf_counter_ns()
-        subprocess.run([sys.executable, "-E", "-c", program], check=True)
-        return (perf_counter_ns() - start) / 1e6
 
-    differences = [run("import scope_profiler") - run("pass") for _ in range(9)]
-    return median(differences)
+def import_used_time() -> float:
+    """The import with what a program takes from it to mark its regions."""
+    return above_bare("from scope_profiler import ProfileManager, profile, region, session")
 
 
 def record(calls: int) -> None:

@@ -5,9 +5,11 @@ differs on purpose is not asked for: device times that were not measured, overla
 times of a region that is part of two results, times relative to an origin beyond the precision of a float.
 """
 
+import io
 import json
 import os
 import random
+import re
 import subprocess
 
 import pytest
@@ -190,3 +192,39 @@ def test_results_over_a_profile_tell_the_same_as_results_of_arrays():
                 elif isinstance(told[name], dict):
                     told[name].pop("events", None)
         near(ours, theirs, f"run {seed}")
+
+
+TABLE_SCRIPT = (
+    ASK
+    + """
+import io, json, sys
+import scope_profiler as sp
+told = []
+for run in json.load(sys.stdin):
+    stream = io.StringIO()
+    build(run, sp.Region, sp.MPIRegion, sp.ProfilingResults).print_summary(
+        stream=stream, suppress_notes=True, columns="region ranks calls percent parent_percent total imbalance".split())
+    told.append(stream.getvalue())
+json.dump(told, sys.stdout)
+"""
+)
+
+
+def rows_of_table(text):
+    """The rows as lists of cells, of which only the numbers and their order count."""
+    return [re.split(r"  +", line.strip(" │")) for line in text.splitlines() if line.startswith("  │")]
+
+
+@pytest.mark.skipif(not REFERENCE, reason="SCOPE_PROFILER_REFERENCE_PYTHON is not set")
+def test_the_printed_table_has_the_same_rows_and_numbers():
+    runs = [run_of(seed) for seed in range(0, 20, 2)]  # one thread a rank: the release adds up threads in other ways
+    for run in runs:
+        whole = {"start_times": [10**12], "end_times": [10**12 + 10**7]}
+        run["regions"] = {"scope_profiler.session": {str(rank): (whole, {}) for rank in range(2)}, **run["regions"]}
+    done = subprocess.run([REFERENCE, "-c", TABLE_SCRIPT], input=json.dumps(runs), capture_output=True, text=True, check=True)
+    for run, theirs in zip(runs, json.loads(done.stdout)):
+        stream = io.StringIO()
+        results = build(run, Region, MPIRegion, ProfilingResults)  # noqa: F821
+        columns = "region ranks calls percent parent_percent total imbalance".split()
+        results.print_summary(stream=stream, suppress_notes=True, columns=columns)
+        assert rows_of_table(stream.getvalue()) == rows_of_table(theirs)

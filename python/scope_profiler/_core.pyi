@@ -14,6 +14,7 @@ __version__: str  # of the package and of the library in it
 class CorruptProfileError(OSError): ...
 class HDF5SchemaError(ValueError): ...
 class NestingError(ValueError): ...
+class SummaryDataUnavailable(ValueError): ...
 
 # -- clock -------------------------------------------------------------------------------------------------------------
 
@@ -256,7 +257,12 @@ def replace_profile(profile: Profile, *, metadata: Mapping[str, Any] | None = No
 
 def read_h5(path: str, *, summary: bool = False, regions: Sequence[str] | None = None,
             ranks: Sequence[int] | None = None) -> Profile:
-    """FileNotFoundError, CorruptProfileError, HDF5SchemaError, OSError."""
+    """The profile in an HDF5 file of schema 1, 2 or 3.
+
+    summary: rows with counts, statistics and percentiles, and the sums by call path, without reading the calls.
+    FileNotFoundError, OSError (cannot be read), CorruptProfileError (damaged, inconsistent or not a profile; names the file
+    and the dataset), HDF5SchemaError, SummaryDataUnavailable (summary=True and the file has none).
+    """
 
 def write_h5(profile: Profile, path: str, *, compression: str | None = "auto", level: int | None = None,
              chunk_size: int | None = None) -> None:

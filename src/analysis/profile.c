@@ -46,6 +46,14 @@ int64_t *sp_column_alloc(uint64_t count)
     return bytes < MAP_FROM ? malloc(bytes ? bytes : 1) : map_pages(bytes);
 }
 
+int64_t *sp_column_map(int fd, uint64_t offset, uint64_t count)
+{
+    const size_t bytes = column_bytes(count);
+    if (bytes < MAP_FROM) return NULL;
+    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, (off_t)offset);
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
 void sp_column_free(int64_t *column, uint64_t count)
 {
     if (column == NULL) return;
@@ -83,7 +91,7 @@ static void free_texts(char **texts, size_t count)
     free(texts);
 }
 
-static void free_array(sp_array *array)
+void sp_array_free(sp_array *array)
 {
     free(array->name);
     if (array->kind != SP_ARRAY_STRING) {
@@ -96,8 +104,8 @@ static void free_array(sp_array *array)
 void sp_group_free(sp_group *group)
 {
     free(group->name);
-    for (size_t i = 0; i < group->attribute_count; i++) free_array(&group->attributes[i]);
-    for (size_t i = 0; i < group->dataset_count; i++) free_array(&group->datasets[i]);
+    for (size_t i = 0; i < group->attribute_count; i++) sp_array_free(&group->attributes[i]);
+    for (size_t i = 0; i < group->dataset_count; i++) sp_array_free(&group->datasets[i]);
     for (size_t i = 0; i < group->group_count; i++) sp_group_free(&group->groups[i]);
     free(group->attributes);
     free(group->datasets);

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/path_summary.h"
 #include "formats/file_replace.h"
 #include "formats/file_seal.h"
 #include "formats/hdf5_chunks.h"
 #include "formats/hdf5_library.h"
+#include "formats/hdf5_summary.h"
 #include "formats/utf8.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as they are in memory");
@@ -420,43 +422,12 @@ ROW_TEXT(row_source_text, source_text, "")
 ROW_TEXT(row_tags, tags, "[]")
 ROW_TEXT(row_event_metadata, event_metadata, "[]")
 
-/* The compound type of sp_row_statistics, which has the file's layout. */
-static hid_t statistics_type(void)
-{
-    static const struct {
-        const char *name;
-        size_t offset;
-    } members[] = {
-        {"total", offsetof(sp_row_statistics, total)},
-        {"minimum", offsetof(sp_row_statistics, minimum)},
-        {"maximum", offsetof(sp_row_statistics, maximum)},
-        {"first", offsetof(sp_row_statistics, first)},
-        {"last", offsetof(sp_row_statistics, last)},
-        {"start_minimum", offsetof(sp_row_statistics, start_minimum)},
-        {"end_maximum", offsetof(sp_row_statistics, end_maximum)},
-        {"gpu_count", offsetof(sp_row_statistics, gpu_count)},
-        {"gpu_total", offsetof(sp_row_statistics, gpu_total)},
-        {"mean", offsetof(sp_row_statistics, mean)},
-        {"m2", offsetof(sp_row_statistics, m2)},
-    };
-    const hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(sp_row_statistics));
-    for (size_t i = 0; type >= 0 && i < sizeof members / sizeof *members; i++) {
-        const hid_t member = members[i].offset == offsetof(sp_row_statistics, gpu_count) ? H5T_STD_U64LE
-            : members[i].offset >= offsetof(sp_row_statistics, mean) ? H5T_IEEE_F64LE : H5T_STD_I64LE;
-        if (H5Tinsert(type, members[i].name, members[i].offset, member) < 0) {
-            H5Tclose(type);
-            return H5I_INVALID_HID;
-        }
-    }
-    return type;
-}
-
 static void put_statistics(writer *w, hid_t group)
 {
     if (failed(w)) return;
     const sp_profile *profile = w->profile;
     sp_row_statistics *statistics = calloc(profile->row_count ? profile->row_count : 1, sizeof *statistics);
-    const hid_t type = statistics_type();
+    const hid_t type = sp_statistics_type();
     if (statistics == NULL) fail_memory(w);
     else if (type < 0) fail_hdf5(w, "summary_statistics");
     for (size_t i = 0; !failed(w) && i < profile->row_count; i++) {
@@ -642,6 +613,94 @@ done:
     for (size_t i = 0; i < count; i++) H5Dclose(sources[i].dataset);
     if (group >= 0) H5Gclose(group);
     free(firsts);
+}
+
+/* -- the summary -- */
+
+/* Without ids the calls have to be nested first, at 64 bytes a call: only for runs where that does not matter. */
+#define NEST_CALLS_MAX 1000000
+
+static void put_percentiles(writer *w, hid_t group)
+{
+    const sp_profile *profile = w->profile;
+    if (failed(w)) return;
+    double *values = calloc(profile->row_count ? profile->row_count : 1, SP_PERCENTILE_COUNT * sizeof *values);
+    if (values == NULL) fail_memory(w);
+    for (size_t i = 0; !failed(w) && i < profile->row_count; i++) {
+        const sp_row *row = &profile->rows[i];
+        double own[SP_PERCENTILE_COUNT];
+        const double *from = row->percentiles;
+        if (!row->has_percentiles) {
+            from = own;
+            if (sp_row_percentiles_compute(profile, row, sp_percentile_ranks, SP_PERCENTILE_COUNT, own) != SP_OK) {
+                fail_memory(w);
+                break;
+            }
+        }
+        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) values[p * profile->row_count + i] = from[p];
+    }
+    for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) {
+        put_array(w, group, sp_percentile_names[p], H5T_IEEE_F64LE, profile->row_count, sizeof *values,
+                  values ? values + p * profile->row_count : NULL);
+    }
+    free(values);
+}
+
+/* An array of structures as the packed form of their compound; `type` is closed. */
+static void put_structures(writer *w, hid_t group, const char *name, hid_t type, size_t count, size_t size,
+                           const void *structures)
+{
+    const hid_t packed = type >= 0 ? H5Tcopy(type) : H5I_INVALID_HID;
+    char *data = malloc(count ? count * size : 1), *background = malloc(count ? count * size : 1);
+    if (data == NULL || background == NULL) {
+        fail_memory(w);
+    } else if (packed < 0 || H5Tpack(packed) < 0) {
+        fail_hdf5(w, name);
+    } else {
+        if (count) memcpy(data, structures, count * size);
+        if (count && H5Tconvert(type, packed, count, data, background, H5P_DEFAULT) < 0) fail_hdf5(w, name);
+        put_array(w, group, name, packed, count, H5Tget_size(packed), data);
+    }
+    free(data);
+    free(background);
+    if (packed >= 0) H5Tclose(packed);
+    if (type >= 0) H5Tclose(type);
+}
+
+static int64_t node_region(const void *nodes, size_t index)
+{
+    return ((const sp_path_node *)nodes)[index].name;
+}
+
+static int64_t node_parent(const void *nodes, size_t index)
+{
+    return ((const sp_path_node *)nodes)[index].parent;
+}
+
+static void put_paths(writer *w, hid_t group, const sp_path_summary *paths)
+{
+    put_integer_attribute(w, group, "nested", paths->nested);
+    put_integer_attribute(w, group, "clamped", paths->clamped);
+    put_numbers(w, group, "node_regions", H5T_STD_U32LE, paths->node_count, paths->nodes, node_region);
+    put_numbers(w, group, "node_parents", H5T_STD_I64LE, paths->node_count, paths->nodes, node_parent);
+    put_structures(w, group, "paths", sp_path_row_type(), paths->row_count, sizeof *paths->rows, paths->rows);
+    put_structures(w, group, "threads", sp_thread_usage_type(), paths->thread_count, sizeof *paths->threads,
+                   paths->threads);
+}
+
+static void put_summary(writer *w)
+{
+    const sp_profile *profile = w->profile;
+    const hid_t group = new_group(w, w->file, "summary");
+    put_integer_attribute(w, group, "version", SP_SUMMARY_VERSION);
+    put_percentiles(w, group);
+    const bool nestable = profile->columns[SP_COLUMN_CALL_ID] || profile->call_count <= NEST_CALLS_MAX;
+    sp_path_summary *paths = NULL;
+    /* A run that cannot be summed up (too many calls or paths) is written without the sums. */
+    if (!failed(w) && nestable && !profile->aggregate) sp_path_summary_make(profile, NULL, &paths, NULL);
+    if (paths) put_paths(w, group, paths);
+    sp_path_summary_free(paths);
+    if (group >= 0) H5Gclose(group);
 }
 
 /* -- lanes -- */
@@ -861,6 +920,7 @@ static void put_everything(writer *w)
     put_events(w);
     put_threads(w);
     put_tasks(w);
+    put_summary(w);
     put_aux(w);
 }
 

@@ -131,6 +131,91 @@ done:
     return result;
 }
 
+/* The texts of a sequence of str, or NULL for None: pointers into the strings, which `*kept` keeps alive. */
+static int parse_regions(PyObject *value, PyObject **kept, const char ***names, size_t *count)
+{
+    *kept = NULL;
+    *names = NULL;
+    *count = 0;
+    if (value == Py_None) return 0;
+    *kept = PySequence_Tuple(value);
+    if (*kept == NULL) return -1;
+    const Py_ssize_t size = PyTuple_GET_SIZE(*kept);
+    *names = malloc((size ? (size_t)size : 1) * sizeof **names);
+    if (*names == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        (*names)[i] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(*kept, i));
+        if ((*names)[i] == NULL) return -1;
+    }
+    *count = (size_t)size;
+    return 0;
+}
+
+/* Ranks of a sequence of int, or NULL for None; numbers that no rank has are left out. */
+static int parse_ranks(PyObject *value, uint32_t **ranks, size_t *count)
+{
+    *ranks = NULL;
+    *count = 0;
+    if (value == Py_None) return 0;
+    PyObject *fast = PySequence_Fast(value, "ranks must be a sequence of int");
+    if (fast == NULL) return -1;
+    const Py_ssize_t size = PySequence_Fast_GET_SIZE(fast);
+    *ranks = malloc((size ? (size_t)size : 1) * sizeof **ranks);
+    if (*ranks == NULL) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; *ranks && !PyErr_Occurred() && i < size; i++) {
+        PyObject *number = PyNumber_Index(PySequence_Fast_GET_ITEM(fast, i));
+        int overflow = 0;
+        const long long rank = number ? PyLong_AsLongLongAndOverflow(number, &overflow) : -1;
+        Py_XDECREF(number);
+        if (!overflow && rank >= 0 && rank <= UINT32_MAX) (*ranks)[(*count)++] = (uint32_t)rank;
+    }
+    Py_DECREF(fast);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *raise_for_reading(sp_status status, const sp_error *error, const char *path, bool summary)
+{
+    if (status != SP_ERR_UNSUPPORTED || !summary) return sp_python_raise(status, error, path);
+    PyErr_SetString(sp_python_state->summary_error, error->message);
+    return NULL;
+}
+
+static PyObject *read_h5(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"path", "summary", "regions", "ranks", NULL};
+    PyObject *path = NULL, *regions = Py_None, *ranks = Py_None, *kept = NULL, *result = NULL;
+    int summary = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$pOO:read_h5", keywords, PyUnicode_FSConverter, &path, &summary,
+                                     &regions, &ranks)) {
+        return NULL;
+    }
+    sp_hdf5_selection selection = {.summary = summary};
+    const char **names = NULL;
+    uint32_t *rank_list = NULL;
+    library_turn turn;
+    if (parse_regions(regions, &kept, &names, &selection.region_count) < 0 ||
+        parse_ranks(ranks, &rank_list, &selection.rank_count) < 0 || begin_turn(&turn) < 0) {
+        goto done;
+    }
+    selection.regions = names;
+    selection.ranks = rank_list;
+    sp_error error = {0};
+    sp_profile *profile = NULL;
+    const sp_status status = sp_hdf5_read(PyBytes_AS_STRING(path), &selection, &profile, &error);
+    end_turn(&turn);
+    if (status == SP_OK) result = sp_profile_object_new(profile);
+    else raise_for_reading(status, &error, PyBytes_AS_STRING(path), summary);
+done:
+    free(names);
+    free(rank_list);
+    Py_XDECREF(kept);
+    Py_DECREF(path);
+    return result;
+}
+
 static PyObject *check_output(PyObject *module, PyObject *argument)
 {
     PyObject *path;
@@ -143,6 +228,9 @@ static PyObject *check_output(PyObject *module, PyObject *argument)
 }
 
 static PyMethodDef functions[] = {
+    {"read_h5", (PyCFunction)(void (*)(void))read_h5, METH_VARARGS | METH_KEYWORDS,
+     "read_h5(path, *, summary=False, regions=None, ranks=None)\n--\n\n"
+     "The profile in an HDF5 file, or its summary without the calls."},
     {"write_h5", (PyCFunction)(void (*)(void))write_h5, METH_VARARGS | METH_KEYWORDS,
      "write_h5(profile, path, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
      "Write schema 3 to a temporary file beside path, fsync, rename."},
@@ -153,5 +241,10 @@ static PyMethodDef functions[] = {
 
 int sp_python_add_hdf5(PyObject *module)
 {
+    PyObject *error = PyErr_NewExceptionWithDoc("scope_profiler.h5reader.SummaryDataUnavailable",
+                                                "A file that holds no summary.", PyExc_ValueError, NULL);
+    if (error == NULL) return -1;
+    sp_python_state->summary_error = error;
+    if (PyModule_AddObjectRef(module, "SummaryDataUnavailable", error) < 0) return -1;
     return PyModule_AddFunctions(module, functions);
 }

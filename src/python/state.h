@@ -14,6 +14,7 @@ typedef struct sp_state {
     PyObject *corrupt_error; /* CorruptProfileError(OSError) */
     PyObject *schema_error;  /* HDF5SchemaError(ValueError) */
     PyObject *nesting_error; /* NestingError(ValueError) */
+    PyObject *summary_error; /* SummaryDataUnavailable(ValueError) */
     PyTypeObject *profile_type, *column_type, *values_type;
 } sp_state;
 

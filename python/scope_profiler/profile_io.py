@@ -1,0 +1,198 @@
+"""Profiles in files: read, write, and tell what a file is."""
+
+from __future__ import annotations
+
+import os
+
+from scope_profiler import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import Any
+
+    from scope_profiler.results import ProfilingResults
+
+    StrPath = str | os.PathLike[str]
+
+__all__ = [
+    "load",
+    "profile_format",
+    "read_h5",
+    "read_h5_summary",
+    "read_profile",
+    "read_profile_summary",
+    "sniff_profile_format",
+    "write_profile",
+]
+
+FORMAT_HDF5 = "hdf5"
+FORMAT_JSON = "json"
+FORMAT_HTML = "html"
+HTML_SUFFIXES = (".html", ".htm")
+
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_GZIP_SIGNATURE = b"\x1f\x8b"
+
+
+def profile_format(path: StrPath) -> str:
+    """The format that the name of a file stands for: ``"json"``, ``"html"``, else ``"hdf5"``."""
+    name = os.fspath(path).lower()
+    if name.endswith(HTML_SUFFIXES):
+        return FORMAT_HTML
+    return FORMAT_JSON if name.endswith((".json", ".json.gz")) else FORMAT_HDF5
+
+
+def sniff_profile_format(path: StrPath) -> str:
+    """The format of a file by its first bytes, by its name where they tell nothing: ``"hdf5"``, ``"json"`` or ``"html"``.
+
+    Raises FileNotFoundError, or another OSError if the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        begin = file.read(64)
+    if begin.startswith(_HDF5_SIGNATURE):
+        return FORMAT_HDF5
+    if begin.startswith(_GZIP_SIGNATURE) or begin.lstrip().startswith(b"{"):
+        return FORMAT_JSON
+    if begin.lstrip().startswith(b"<"):
+        return FORMAT_HTML
+    return profile_format(path)
+
+
+def load(path: StrPath, verbose: bool = False) -> ProfilingResults:
+    """The results in a file, whatever its name.
+
+    Parameters
+    ----------
+    path
+        A profile in HDF5, of any version.
+    verbose
+        Has no effect; it is there for programs that pass it.
+
+    Raises FileNotFoundError; another OSError if the file cannot be read; CorruptProfileError if it is damaged, inconsistent or
+    no profile; HDF5SchemaError if its schema is of a later version; ValueError for a report in HTML.
+    """
+    if os.path.isfile(path):
+        _refuse_other_formats(path, sniff_profile_format(path))
+    return read_h5(path, verbose)
+
+
+def read_profile(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
+    """As :func:`load`, but the name decides what the file is."""
+    if os.path.isfile(file_path) and profile_format(file_path) == FORMAT_JSON:
+        _refuse_other_formats(file_path, FORMAT_JSON)
+    return read_h5(file_path, verbose)
+
+
+def read_profile_summary(file_path: StrPath, **options: Any) -> ProfilingResults:
+    """:func:`read_h5_summary` for a file whose name says what it is."""
+    if os.path.isfile(file_path) and profile_format(file_path) == FORMAT_JSON:
+        _refuse_other_formats(file_path, FORMAT_JSON)
+    return read_h5_summary(file_path, **options)
+
+
+def _refuse_other_formats(path: StrPath, found: str) -> None:
+    if found == FORMAT_HTML:
+        raise ValueError(f"{os.fspath(path)} is an HTML report: what it was made from cannot be read back from it")
+    if found == FORMAT_JSON:
+        raise ValueError(f"{os.fspath(path)} is a profile in JSON; this version reads profiles in HDF5 only")
+
+
+def read_h5(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
+    """The results in an HDF5 file, with every call.
+
+    ``verbose`` has no effect. The errors are those of :func:`load`.
+    """
+    return _results(_core.read_h5(os.fspath(file_path)), file_path)
+
+
+def read_h5_summary(
+    file_path: StrPath,
+    verbose: bool = False,
+    *,
+    fallback: bool = True,
+    include_likwid: bool = True,
+    include_line_profile: bool = True,
+    regions: str | Iterable[str] | None = None,
+    ranks: int | Iterable[int] | None = None,
+) -> ProfilingResults:
+    """Counts, statistics, percentiles and sums by call path, without reading the calls: as fast for 100 million as for ten.
+
+    What needs single calls raises EventDataUnavailableError on such results.
+
+    Parameters
+    ----------
+    file_path
+        A profile in HDF5.
+    verbose
+        Has no effect.
+    fallback
+        Read a file that holds no summary (of an older version) in full; False: raise SummaryDataUnavailable.
+    include_likwid, include_line_profile
+        False leaves those out.
+    regions
+        Names of the regions to read, one or several; None: all.
+    ranks
+        The same for ranks.
+
+    Raises what :func:`load` raises, and SummaryDataUnavailable, a ValueError.
+    """
+    path = os.fspath(file_path)
+    names = None if regions is None else [regions] if isinstance(regions, str) else list(regions)
+    numbers = None if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
+    try:
+        profile = _core.read_h5(path, summary=True, regions=names, ranks=numbers)
+    except _core.SummaryDataUnavailable:
+        if not fallback:
+            raise
+        profile = _core.read_h5(path, regions=names, ranks=numbers)
+    results = _results(profile, file_path)
+    if not include_likwid:
+        results._likwid = {}
+    if not include_line_profile:
+        results._line_profile = {}
+    return results
+
+
+def write_profile(
+    results: ProfilingResults,
+    file_path: StrPath,
+    *,
+    compression: str | None = None,
+    level: int | None = None,
+    chunk_size: int | None = None,
+) -> Path:
+    """Write results to an HDF5 file, with everything that they hold, and return its path.
+
+    The file is written beside the old one, if there is one, and put in its place when it is complete.
+
+    Parameters
+    ----------
+    results
+        What to write. Results without their calls (:func:`read_h5_summary`) cannot be written.
+    file_path
+        Where to. The directory must exist.
+    compression
+        ``"auto"`` (and None), ``"none"``, ``"gzip"``, ``"lzf"`` or ``"zstd"``.
+    level
+        Of gzip (0-9) or zstd (1-22).
+    chunk_size
+        Calls in a chunk.
+
+    Raises OSError, which names the path, and ValueError for options or results that cannot be written.
+    """
+    from pathlib import Path
+
+    if profile_format(file_path) != FORMAT_HDF5:
+        raise ValueError(f"{os.fspath(file_path)}: this version writes profiles in HDF5 only")
+    _core.write_h5(
+        results._to_profile(), os.fspath(file_path), compression=compression, level=level, chunk_size=chunk_size
+    )
+    return Path(file_path)
+
+
+def _results(profile: _core.Profile, path: StrPath) -> ProfilingResults:
+    from scope_profiler.results import ProfilingResults
+
+    return ProfilingResults._from_profile(profile, file_path=path)

@@ -238,7 +238,7 @@ def test_many_calls_that_start_together_nest_by_length():
 def test_lanes_are_stacks_of_their_own_however_many_there_are(lanes, sparse):
     # every lane: outer [0, 100 + lane], inside it [1, 2] and [3, 4]
     lane = np.arange(lanes) * sparse
-    zero, one = np.zeros(lanes, np.int64), np.ones(lanes, np.int64)
+    zero = np.zeros(lanes, np.int64)
     outer = (zero, zero + 100 + np.arange(lanes), lane, None)
     inner = (np.repeat([1, 3], lanes), np.repeat([2, 4], lanes), np.tile(lane, 2), None)
     region, call, _, _, depth, parent, exclusive, lane_column = map(np.array, _core.call_tree([outer, inner], ["o", "i"]))

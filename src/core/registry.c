@@ -36,27 +36,34 @@ void sp_front_end_set(const sp_front_end *given)
 /* ---- fork: the child starts with its locks free, and with the one thread that called fork ---- */
 
 static pthread_mutex_t fork_gate = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t fork_free = PTHREAD_COND_INITIALIZER;
-static int fork_holders;
+static pthread_cond_t fork_changed = PTHREAD_COND_INITIALIZER;
+static int fork_holders, forks_waiting;
+static _Thread_local int fork_depth;
 
 void sp_fork_hold(void)
 {
+    if (fork_depth++) return;
     pthread_mutex_lock(&fork_gate);
+    /* Who waits to fork goes first: a thread that collects all the time would never let it. */
+    while (forks_waiting) pthread_cond_wait(&fork_changed, &fork_gate);
     fork_holders++;
     pthread_mutex_unlock(&fork_gate);
 }
 
 void sp_fork_release(void)
 {
+    if (--fork_depth) return;
     pthread_mutex_lock(&fork_gate);
-    if (--fork_holders == 0) pthread_cond_broadcast(&fork_free);
+    if (--fork_holders == 0) pthread_cond_broadcast(&fork_changed);
     pthread_mutex_unlock(&fork_gate);
 }
 
 static void before_fork(void)
 {
     pthread_mutex_lock(&fork_gate);
-    while (fork_holders) pthread_cond_wait(&fork_free, &fork_gate);
+    forks_waiting++;
+    while (fork_holders) pthread_cond_wait(&fork_changed, &fork_gate);
+    forks_waiting--;
     pthread_mutex_lock(&registry);
     for (sp_run *run = runs; run; run = run->next_active) pthread_mutex_lock(&run->lock);
 }
@@ -65,13 +72,15 @@ static void after_fork_in_parent(void)
 {
     for (sp_run *run = runs; run; run = run->next_active) pthread_mutex_unlock(&run->lock);
     pthread_mutex_unlock(&registry);
+    pthread_cond_broadcast(&fork_changed);
     pthread_mutex_unlock(&fork_gate);
 }
 
 static void after_fork_in_child(void)
 {
     pthread_mutex_init(&fork_gate, NULL);
-    pthread_cond_init(&fork_free, NULL);
+    pthread_cond_init(&fork_changed, NULL);
+    forks_waiting = 0;
     pthread_mutex_init(&registry, NULL);
     for (sp_run *run = runs; run; run = run->next_active) {
         pthread_mutex_init(&run->lock, NULL);

@@ -96,11 +96,15 @@ sp_task *sp_run_task(sp_run *run, int32_t index)
 /* "Task-" and a number without leading zeros that fits 64 bits, so that printing it gives the same text back. */
 static bool numbered(const char *name, uint64_t *number)
 {
-    if (strncmp(name, "Task-", 5) != 0) return false;
-    const char *digits = name + 5;
-    const size_t size = strspn(digits, "0123456789");
-    if (size == 0 || size > 18 || digits[size] || (digits[0] == '0' && size > 1)) return false;
-    *number = strtoull(digits, NULL, 10);
+    for (const char *expected = "Task-"; *expected; expected++, name++) {
+        if (*name != *expected) return false;
+    }
+    if (*name == '\0' || (*name == '0' && name[1])) return false;
+    *number = 0;
+    for (int digits = 0; *name; name++, digits++) {
+        if (*name < '0' || *name > '9' || digits == 18) return false;
+        *number = *number * 10 + (uint64_t)(*name - '0');
+    }
     return true;
 }
 

@@ -1,0 +1,275 @@
+/* Tasks as lanes: steps, running and suspended time, await times of calls, names, tables. */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void step(sp_log *log, sp_task *task, sp_ticks from, sp_ticks to)
+{
+    clock_at(from);
+    const sp_lane before = sp_log_enter_step(log, task);
+    clock_at(to);
+    sp_log_leave_step(log, task, before);
+}
+
+static void running_and_suspended_time_add_up_to_the_life(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_log *log = sp_run_log(of->run);
+    clock_at(110);
+    sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "fetch");
+    sp_run_task_name(of->run, task, "loader");
+    step(log, task, 120, 125); /* the wait before the first step is neither */
+    step(log, task, 140, 141);
+    step(log, task, 150, 158);
+    clock_at(158);
+    sp_task_finish(task, 158);
+    sp_task_finish(task, 999); /* the first call wins */
+    sp_profile *profile = collect(of);
+    assert_int_equal(profile->task_count, 1);
+    const sp_task_info *t = &profile->tasks[0];
+    assert_string_equal(t->kind, "task");
+    assert_string_equal(t->name, "loader");
+    assert_string_equal(t->coro_name, "fetch");
+    assert_int_equal(t->index, 0);
+    assert_int_equal(t->thread_index, 0);
+    assert_int_equal(t->steps, 3);
+    assert_int_equal(t->running_ns, 5 + 1 + 8);
+    assert_int_equal(t->suspended_ns, 15 + 9);
+    assert_int_equal(t->created_ns, 10);
+    assert_int_equal(t->done_ns, 58);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+static void a_call_knows_how_much_of_it_was_awaiting(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_log *log = sp_run_log(of->run);
+    sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
+    call outer, inner;
+    clock_at(110);
+    sp_lane before = sp_log_enter_step(log, task);
+    outer = enter(of, "outer", 112);
+    clock_at(115);
+    sp_log_leave_step(log, task, before);
+    clock_at(130);
+    before = sp_log_enter_step(log, task);
+    inner = enter(of, "inner", 131);
+    clock_at(132);
+    sp_log_leave_step(log, task, before);
+    clock_at(140);
+    before = sp_log_enter_step(log, task);
+    leave(&inner, 141);
+    leave(&outer, 145);
+    clock_at(146);
+    sp_log_leave_step(log, task, before);
+    call outside = enter(of, "outside", 150);
+    leave(&outside, 160);
+    sp_profile *profile = collect(of);
+    assert_int_equal(seen_call(profile, "outer", 0).await, 15 + 8);
+    assert_int_equal(seen_call(profile, "inner", 0).await, 8);
+    assert_int_equal(seen_call(profile, "outside", 0).await, 0);
+    assert_int_equal(seen_call(profile, "outer", 0).task, 0);
+    assert_int_equal(seen_call(profile, "outside", 0).task, -1);
+    assert_call(profile, "inner", 0, 131, 141, 1, 0);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+/* Two tasks take turns on one thread: their calls overlap, and neither is inside the other. */
+static void interleaved_tasks_do_not_nest_in_each_other(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_log *log = sp_run_log(of->run);
+    sp_task *tasks[2];
+    call open[2];
+    for (size_t i = 0; i < 2; i++) {
+        tasks[i] = sp_run_task_add(of->run, SP_TASK_TASK, "f");
+        clock_at(110 + 10 * i);
+        const sp_lane before = sp_log_enter_step(log, tasks[i]);
+        open[i] = enter(of, "r", 111 + 10 * i);
+        clock_at(112 + 10 * i);
+        sp_log_leave_step(log, tasks[i], before);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        clock_at(130 + 10 * i);
+        const sp_lane before = sp_log_enter_step(log, tasks[i]);
+        leave(&open[i], 131 + 10 * i);
+        sp_log_leave_step(log, tasks[i], before);
+    }
+    sp_profile *profile = collect(of);
+    assert_true(profile->nested);
+    assert_call(profile, "r", 0, 111, 131, 0, -1);
+    assert_call(profile, "r", 1, 121, 141, 1, -1);
+    assert_int_equal(seen_call(profile, "r", 0).await, 18);
+    assert_int_equal(seen_call(profile, "r", 1).await, 18);
+    assert_int_equal(row_of(profile, "r")->exclusive_total, 40);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+/* An eager task steps inside its creator's step: the creator is the lane again afterwards. */
+static void a_step_within_a_step_gives_the_lane_back(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_log *log = sp_run_log(of->run);
+    sp_task *outer = sp_run_task_add(of->run, SP_TASK_TASK, "outer");
+    clock_at(110);
+    const sp_lane before = sp_log_enter_step(log, outer);
+    call a = enter(of, "a", 111);
+    sp_task *inner = sp_run_task_add(of->run, SP_TASK_TASK, "inner");
+    clock_at(112);
+    const sp_lane creator = sp_log_enter_step(log, inner);
+    call b = enter(of, "b", 113);
+    leave(&b, 114);
+    sp_log_leave_step(log, inner, creator);
+    assert_ptr_equal(log->lane, outer);
+    call c = enter(of, "c", 116);
+    leave(&c, 117);
+    leave(&a, 118);
+    sp_log_leave_step(log, outer, before);
+    assert_null(log->lane);
+    sp_profile *profile = collect(of);
+    assert_call(profile, "a", 0, 111, 118, 0, -1);
+    assert_call(profile, "b", 0, 113, 114, 1, -1);
+    assert_call(profile, "c", 0, 116, 117, 2, 0);
+    assert_int_equal(seen_call(profile, "b", 0).task, 1);
+    assert_int_equal(seen_call(profile, "c", 0).task, 0);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+/* A generator of a suspended task, closed from outside: the call stays the task's, and the suspension under way counts. */
+static void a_call_closed_from_another_lane_keeps_its_own(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_log *log = sp_run_log(of->run);
+    sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
+    clock_at(110);
+    const sp_lane before = sp_log_enter_step(log, task);
+    call one = enter(of, "r", 112), two = enter(of, "s", 113);
+    clock_at(115);
+    sp_log_leave_step(log, task, before);
+    leave(&two, 125); /* by the thread's own lane */
+    puppet *thread = puppet_new();
+    leave_on(thread, &one, 140);
+    puppet_end(thread);
+    sp_profile *profile = collect(of);
+    assert_int_equal(seen_call(profile, "r", 0).task, 0);
+    assert_int_equal(seen_call(profile, "r", 0).await, 25);
+    assert_int_equal(seen_call(profile, "s", 0).await, 10);
+    assert_call(profile, "s", 0, 113, 125, 1, 0);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+/* And while it runs, nothing is under way. */
+static void a_call_closed_by_another_thread_while_its_task_runs(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_log *log = sp_run_log(of->run);
+    sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
+    clock_at(110);
+    sp_lane before = sp_log_enter_step(log, task);
+    call one = enter(of, "r", 112);
+    clock_at(115);
+    sp_log_leave_step(log, task, before);
+    clock_at(120);
+    before = sp_log_enter_step(log, task);
+    puppet *thread = puppet_new();
+    leave_on(thread, &one, 140);
+    puppet_end(thread);
+    sp_log_leave_step(log, task, before);
+    sp_profile *profile = collect(of);
+    assert_int_equal(seen_call(profile, "r", 0).await, 5);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+static void greenlets_are_told_from_tasks(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_run_task_add(of->run, SP_TASK_GREENLET, NULL);
+    sp_profile *profile = collect(of);
+    assert_string_equal(profile->tasks[0].kind, "greenlet");
+    assert_string_equal(profile->tasks[0].name, "");
+    assert_string_equal(profile->tasks[0].coro_name, "");
+    assert_int_equal(profile->tasks[0].thread_index, -1);
+    assert_int_equal(profile->tasks[0].done_ns, SP_UNKNOWN);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+/* The default names take no memory of their own, and come out as they went in. */
+static void names_survive(void **state)
+{
+    static const char *const names[] = {"Task-0", "Task-1", "Task-999999999999999999", "Task-01", "Task-", "Task-1x", "task-1",
+                                        "Task-1234567890123456789012345", "", "Task--1", "Task- 1", "\xc3\xa9t\xc3\xa9"};
+    clock_at(100);
+    recording *of = record(true, true);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, i % 2 ? "f" : "g");
+        sp_run_task_name(of->run, task, "an earlier name");
+        sp_run_task_name(of->run, task, names[i]);
+    }
+    const int64_t before = memory_blocks();
+    sp_run_task_name(of->run, sp_run_task(of->run, 0), "Task-77");
+    assert_int_equal(memory_blocks(), before);
+    sp_run_task_name(of->run, sp_run_task(of->run, 0), "Task-0");
+    sp_profile *profile = collect(of);
+    assert_int_equal(profile->task_count, sizeof names / sizeof *names);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_string_equal(profile->tasks[i].name, names[i]);
+        assert_string_equal(profile->tasks[i].coro_name, i % 2 ? "f" : "g");
+    }
+    assert_int_equal(of->run->string_count, 2);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+static void tasks_never_move(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    enum { COUNT = 20000 };
+    static sp_task *tasks[COUNT];
+    char coro[32];
+    for (int32_t i = 0; i < COUNT; i++) {
+        snprintf(coro, sizeof coro, "coro %d", i % 1000);
+        tasks[i] = sp_run_task_add(of->run, SP_TASK_TASK, coro);
+        assert_int_equal(tasks[i]->index, i);
+    }
+    for (int32_t i = 0; i < COUNT; i++) assert_ptr_equal(sp_run_task(of->run, i), tasks[i]);
+    assert_null(sp_run_task(of->run, COUNT));
+    assert_null(sp_run_task(of->run, -1));
+    sp_profile *profile = collect(of);
+    assert_int_equal(profile->task_count, COUNT);
+    assert_string_equal(profile->tasks[12345].coro_name, "coro 345");
+    sp_profile_release(profile);
+    record_end(of);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(running_and_suspended_time_add_up_to_the_life),
+        cmocka_unit_test(a_call_knows_how_much_of_it_was_awaiting),
+        cmocka_unit_test(interleaved_tasks_do_not_nest_in_each_other),
+        cmocka_unit_test(a_step_within_a_step_gives_the_lane_back),
+        cmocka_unit_test(a_call_closed_from_another_lane_keeps_its_own),
+        cmocka_unit_test(a_call_closed_by_another_thread_while_its_task_runs),
+        cmocka_unit_test(greenlets_are_told_from_tasks),
+        cmocka_unit_test(names_survive),
+        cmocka_unit_test(tasks_never_move),
+    };
+    return cmocka_run_group_tests_name("task", tests, NULL, NULL);
+}

@@ -292,7 +292,9 @@ def _collect(results: ProfilingResults, include: Patterns, exclude: Patterns, ra
         profile, names=visible, ranks=None if ranks is None else list(ranks), percentiles=(50, 95, 99) if percentiles else ()
     )
     paths = [Path(names[name]) for name, _ in nodes]
-    for row in rows:
+    rows.reverse()
+    while rows:  # each is dropped as it is read: a profile may have very many
+        row = rows.pop()
         paths[row[0]].add(row)
     for path, values in zip(paths, (wanted if percentiles else None) or ()):
         path.percentiles = values
@@ -390,15 +392,26 @@ def _cells(line: tuple[str, Path | None, Path | None], columns: Sequence[str], t
     return cells
 
 
+# What the tree is drawn with takes one column a character.
+_DRAWING = str.maketrans("└─│↻…", "-----")
+
+
+def _width(text: str) -> int:
+    """display_width, without looking up what the tree is drawn with."""
+    plain = text.translate(_DRAWING)
+    return len(plain) if plain.isascii() else display_width(text)
+
+
 def _region_table(tree: _Tree, columns: Sequence[str], to: _Table, sort: str) -> list[str]:
     rows = [[_COLUMNS[name].title for name in columns]]
     rows += [_cells(line, columns, to) for line in _lines_of_tree(tree, sort)]
-    widths = [max(display_width(row[i]) for row in rows) for i in range(len(columns))]
-    rule = "─" * (sum(widths) + _GAP * (len(widths) - 1) + 2)
+    widths = [list(map(_width, row)) for row in rows]
+    widest = [max(column) for column in zip(*widths)]
+    rule = "─" * (sum(widest) + _GAP * (len(widest) - 1) + 2)
     gap = " " * _GAP
     body = []
-    for row in rows:
-        text = gap.join(cell + " " * (width - display_width(cell)) for cell, width in zip(row, widths))
+    for row, taken in zip(rows, widths):
+        text = gap.join([cell + " " * (most - width) for cell, width, most in zip(row, taken, widest)])
         body.append(f"  │ {text} │")
     return [f"  ╭{rule}╮", body[0], f"  ├{rule}┤", *body[1:], f"  ╰{rule}╯"]
 

@@ -243,7 +243,7 @@ static int add_chunk(PyObject *chunk, int64_t **durations, size_t *count)
     }
     *durations = grown;
     const int64_t *s = start.buf, *e = end.buf;
-    for (size_t i = 0; i < more; i++) grown[(*count)++] = e[i] - s[i];
+    for (size_t i = 0; i < more; i++) grown[(*count)++] = (int64_t)((uint64_t)e[i] - (uint64_t)s[i]);
     result = 0;
 done:
     PyBuffer_Release(&start);

@@ -200,9 +200,9 @@ class ManagerState:
         self.config.paused = True
 
     def resume(self) -> None:
-        """Record again."""
+        """Record again; RuntimeError without a configuration."""
         if self.config is None:
-            return
+            raise RuntimeError("resume() needs a run: call setup() first")
         self.recorder.resume()
         self.config.paused = False
 

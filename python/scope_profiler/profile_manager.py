@@ -291,7 +291,7 @@ class ProfileManager:
 
     @classmethod
     def resume(cls) -> None:
-        """Record again."""
+        """Record again. RuntimeError without a configuration."""
         cls._state.resume()
 
     @classmethod

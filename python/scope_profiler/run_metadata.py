@@ -93,24 +93,36 @@ def _user() -> str:
 
 
 def _utc_text(seconds: float) -> str:
-    from datetime import datetime, timezone
+    from time import gmtime, strftime
 
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+    microseconds = round(seconds * 1e6)
+    return f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(microseconds // 1_000_000))}.{microseconds % 1_000_000:06d}+00:00"
 
 
 def _machine_facts() -> dict[str, Any]:
+    # Not by the platform module: it runs a program to learn the name of the processor, and a fork in the middle of a
+    # threaded run is more than metadata is worth.
     if not _machine:
-        import platform
+        import sys
 
         from ._core import __version__
 
+        uname = os.uname()
         _machine.update(
-            platform=platform.platform(),
-            chip_information=_chip() or platform.processor() or platform.machine(),
-            python_version=platform.python_version(),
+            platform=f"{uname.sysname}-{uname.release}-{uname.machine}{_libc()}",
+            chip_information=_chip() or uname.machine,
+            python_version=sys.version.split()[0].rstrip("+"),
             scope_profiler_version=__version__,
         )
     return _machine
+
+
+def _libc() -> str:
+    try:
+        name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+    except (ValueError, OSError):  # not glibc
+        return "-with-musl" if os.path.exists(f"/lib/ld-musl-{os.uname().machine}.so.1") else ""
+    return f"-with-{name}{version}"
 
 
 def _chip() -> str:

@@ -41,3 +41,33 @@ def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         return process
 
     return run
+
+
+@pytest.fixture
+def pm() -> Iterator[object]:
+    """A manager that nothing else uses."""
+    import warnings
+
+    import scope_profiler as sp
+
+    manager = sp.ProfileManager()
+    yield manager
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # calls that a test did not care to report
+        manager.reset()
+
+
+@pytest.fixture
+def default() -> Iterator[object]:
+    """The package, with its default manager clean before and after."""
+    import warnings
+
+    import scope_profiler as sp
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sp.reset()
+    yield sp
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sp.reset()

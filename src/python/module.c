@@ -37,31 +37,50 @@ int sp_python_add_errors(PyObject *module)
                      "Calls of one lane that overlap without nesting.", &the_state.nesting_error);
 }
 
+/* A path in a message need not be UTF-8. */
+static PyObject *decode_message(const char *message)
+{
+    return PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "backslashreplace");
+}
+
+static PyObject *raise_with(PyObject *type, const char *message)
+{
+    PyObject *text = decode_message(message);
+    if (text) PyErr_SetObject(type, text);
+    Py_XDECREF(text);
+    return NULL;
+}
+
+/* OSError picks its subclass (FileNotFoundError, PermissionError, ...) by errno. */
+static PyObject *raise_os_error(int system, const char *message, const char *path)
+{
+    PyObject *text = decode_message(message);
+    PyObject *name = path ? PyUnicode_DecodeFSDefault(path) : Py_NewRef(Py_None);
+    PyObject *exception = NULL;
+    if (text && name) {
+        exception = system ? PyObject_CallFunction(PyExc_OSError, "iOO", system, text, name)
+                           : PyObject_CallFunctionObjArgs(PyExc_OSError, text, NULL);
+    }
+    if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_XDECREF(text);
+    Py_XDECREF(name);
+    Py_XDECREF(exception);
+    return NULL;
+}
+
 PyObject *sp_python_raise(sp_status status, const sp_error *error, const char *path)
 {
     const char *message = error && error->message[0] ? error->message : sp_error_string(status);
     switch (status) {
     case SP_ERR_NO_MEMORY: return PyErr_NoMemory();
     case SP_ERR_CORRUPT:
-    case SP_ERR_FOREIGN: PyErr_SetString(the_state.corrupt_error, message); return NULL;
-    case SP_ERR_SCHEMA: PyErr_SetString(the_state.schema_error, message); return NULL;
-    case SP_ERR_NESTING: PyErr_SetString(the_state.nesting_error, message); return NULL;
+    case SP_ERR_FOREIGN: return raise_with(the_state.corrupt_error, message);
+    case SP_ERR_SCHEMA: return raise_with(the_state.schema_error, message);
+    case SP_ERR_NESTING: return raise_with(the_state.nesting_error, message);
     case SP_ERR_UNSUPPORTED:
-    case SP_ERR_INVALID: PyErr_SetString(PyExc_ValueError, message); return NULL;
-    default: break;
+    case SP_ERR_INVALID: return raise_with(PyExc_ValueError, message);
+    default: return raise_os_error(error ? error->system : 0, message, path);
     }
-    /* OSError picks its subclass (FileNotFoundError, PermissionError, ...) by errno. */
-    const int system = error ? error->system : 0;
-    PyObject *arguments = system
-        ? Py_BuildValue("(isz)", system, message, path) : Py_BuildValue("(s)", message);
-    if (arguments == NULL) return NULL;
-    PyObject *exception = PyObject_Call(PyExc_OSError, arguments, NULL);
-    Py_DECREF(arguments);
-    if (exception) {
-        PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
-        Py_DECREF(exception);
-    }
-    return NULL;
 }
 
 /* Add a part: its function adds types and functions to the module. */

@@ -154,7 +154,7 @@ class ManagerState:
         if return_results:
             self.last_results = results
         if verbose and results is not None:
-            results.print_summary(suppress_notes=not recording.config.writes_file)
+            results.print_summary()
         return results if return_results else None
 
     # -- at exit -------------------------------------------------------------------------------------------------------

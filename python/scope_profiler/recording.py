@@ -135,7 +135,8 @@ class Recording:
     def _results(self, profile: Profile, path: str | None) -> ProfilingResults:
         from .results import ProfilingResults
 
-        return ProfilingResults._from_profile(profile, file_path=path or self.config.file_path)
+        file_path = path or self.config.file_path
+        return ProfilingResults._from_profile(profile, file_path=file_path, in_memory=not self.config.writes_file)
 
     def _write(self, profile: Profile, results: ProfilingResults | None, path: str) -> None:
         try:

@@ -211,6 +211,7 @@ class ProfilingResults:
         "__weakref__",
         "_event_data_available",
         "_file_path",
+        "_in_memory",
         "_is_root",
         "_lanes",
         "_likwid",
@@ -246,6 +247,7 @@ class ProfilingResults:
         self._metadata: dict[str, Any] = dict(metadata or {})
         self._num_ranks: int | None = None if num_ranks is None else int(num_ranks)
         self._file_path: str = os.fspath(file_path)
+        self._in_memory: bool = not self._file_path  # a run without a file may still be named after one
         self._is_root: bool = bool(is_root)
         self._event_data_available: bool = bool(event_data_available)
         self._likwid: dict[int, dict[str, LikwidRegionResult]] | None = dict(likwid or {})
@@ -259,10 +261,19 @@ class ProfilingResults:
 
     @classmethod
     def _from_profile(
-        cls, profile: _core.Profile, *, file_path: str | os.PathLike[str] = "", is_root: bool = True
+        cls,
+        profile: _core.Profile,
+        *,
+        file_path: str | os.PathLike[str] = "",
+        is_root: bool = True,
+        in_memory: bool = False,
     ) -> ProfilingResults:
-        """Results over a collected or read profile. Nothing of it is copied; everything is made when it is asked for."""
+        """Results over a collected or read profile. Nothing of it is copied; everything is made when it is asked for.
+
+        ``in_memory``: the run is not in the file that it is named after.
+        """
         self = cls({}, profile.metadata, file_path=file_path, is_root=is_root)
+        self._in_memory |= in_memory
         self._profile = profile
         self._store = _ProfileRegions(profile)
         self._event_data_available = not profile.summary_only
@@ -359,8 +370,10 @@ class ProfilingResults:
 
     def default_title(self) -> str:
         """Label, file and number of ranks in one line."""
-        ranks = f"({self.num_ranks} rank{'' if self.num_ranks == 1 else 's'})"
-        return " - ".join(filter(None, (self.label, f"{self._file_path or 'in memory'} {ranks}")))
+        ranks = f"{self.num_ranks} rank{'' if self.num_ranks == 1 else 's'}"
+        if self._in_memory:
+            return f"{self.display_label} (in memory, {ranks})".lstrip()
+        return " - ".join(filter(None, (self.label, f"{self._file_path} ({ranks})")))
 
     @property
     def is_root(self) -> bool:
@@ -790,7 +803,7 @@ class ProfilingResults:
     def _state(self) -> tuple[Any, ...]:
         """What results are made of, for copies and pickles."""
         if self._profile is not None:
-            return (self._profile, self._metadata, self._file_path, self._is_root, self._num_ranks)
+            return (self._profile, self._metadata, self._file_path, self._is_root, self._in_memory, self._num_ranks)
         totals: dict[str, dict[int, int]] = {}
         for region in self:
             known = {rank: one._exclusive_total for rank, one in region.regions.items() if one._exclusive_total is not None}
@@ -834,9 +847,9 @@ class ProfilingResults:
 
 
 def _restore_profile_results(
-    profile: _core.Profile, metadata: dict[str, Any], file_path: str, is_root: bool, num_ranks: int | None
+    profile: _core.Profile, metadata: dict[str, Any], file_path: str, is_root: bool, in_memory: bool, num_ranks: int | None
 ) -> ProfilingResults:
-    results = ProfilingResults._from_profile(profile, file_path=file_path, is_root=is_root)
+    results = ProfilingResults._from_profile(profile, file_path=file_path, is_root=is_root, in_memory=in_memory)
     results._metadata = dict(metadata)
     results._num_ranks = num_ranks
     return results

@@ -521,7 +521,7 @@ def _coroutine_table(tasks: Sequence[TaskInfo]) -> list[str]:
 def _notes(results: ProfilingResults, title: str, tree: _Tree, columns: Sequence[str], exclusive_mode: bool) -> list[str]:
     lines = [f"Summary: {printable(title)}"]
     path = results._file_path
-    if path and os.path.exists(path):
+    if not results._in_memory and os.path.exists(path):
         name = _shell(path)
         lines += [
             "",

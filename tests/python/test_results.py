@@ -377,6 +377,13 @@ def test_labels_and_titles(form):
     assert r.label is None and "label" not in r.metadata and r.display_label == "x" and str(r.file_path) == "runs/x.h5"
 
 
+def test_a_run_in_memory_says_so():
+    assert nested().default_title() == "(in memory, 1 rank)"
+    profile = nested(metadata={"label": "L"})._to_profile()
+    r = ProfilingResults._from_profile(profile, file_path="never_written.h5", in_memory=True)
+    assert r.default_title() == "L (in memory, 1 rank)" == pickle.loads(pickle.dumps(r)).default_title()
+
+
 def test_number_of_ranks():
     two = {"m": {3: region((1, 2)), 0: region((1, 2))}}
     assert results_of(two).num_ranks == 2 and results_of(two, num_ranks=5).num_ranks == 5

@@ -213,9 +213,11 @@ def test_notes_suggest_commands_for_a_file_that_is_there(tmp_path, capsys):
     results_of(*TREE, file_path=file).print_summary()
     text = capsys.readouterr().out
     assert f"scope-profiler inspect '{file}'" in text and "Summary: " in text and "↻" in text
+    profile = results_of(*TREE)._to_profile()
     results_of(*TREE, file_path=tmp_path / "none.h5").print_summary(title="Mine")
+    ProfilingResults._from_profile(profile, file_path=file, in_memory=True).print_summary()  # the file is another run's
     text = capsys.readouterr().out
-    assert "scope-profiler inspect" not in text and "Summary: Mine" in text
+    assert "scope-profiler inspect" not in text and "Summary: Mine" in text and "in memory" in text
 
 
 def test_a_concurrent_run_shows_its_threads():

@@ -34,10 +34,11 @@ def make(rows: Any, columns: Any, names: Any = ("a", "b", "c"), **rest: Any) -> 
 def everything() -> _core.Profile:
     """Two ranks, every optional column and table, every kind of metadata and group."""
     return make(
-        [row(0, 0, 1, exclusive=50), row(1, 1, 3, source="x.py", line=7, text="with r:\n  pass", tags=("t", "é"),
+        names=["a", "b"],
+        rows=[row(0, 0, 1, exclusive=50), row(1, 1, 3, source="x.py", line=7, text="with r:\n  pass", tags=("t", "é"),
                                          metadata='[{"k": 1}, {}, {"s": "x"}]', exclusive=45),
-         row(1, 4, 1, rank=3, exclusive=5)],
-        {"start_ns": int64(1000, 1010, 1020, 1015, 2000), "end_ns": int64(1100, 1015, 1050, 1025, 2005),
+              row(1, 4, 1, rank=3, exclusive=5)],
+        columns={"start_ns": int64(1000, 1010, 1020, 1015, 2000), "end_ns": int64(1100, 1015, 1050, 1025, 2005),
          "call_ids": int64(0, 1, 3, 2, 0), "parent_ids": int64(-1, 0, 0, -1, -1), "thread_ids": int64(0, 0, 0, 1, 0),
          "task_ids": int64(-1, -1, 0, -1, -1), "await_ns": int64(0, 0, 5, 0, 0), "gpu_ns": int64(-1, 3, -1, 4, -1)},
         threads={"ranks": int64(0, 0, 3), "index": int64(0, 1, 0), "ident": int64(11, 2**47, 12), "native_id": int64(21, 22, 23),
@@ -50,8 +51,8 @@ def everything() -> _core.Profile:
                   "long": "x" * 100_000, "start_time_ns": 990},
         aux={0: {"attributes": {}, "datasets": {}, "groups": {
             "line_profile": {"attributes": {}, "datasets": {}, "groups": {"0": {
-                "attributes": {"region": "a", "first_lineno": 4, "unit": 1e-9},
-                "datasets": {"hits": ((2,), int64(1, 2)), "times": ((2,), np.array([0.5, 1.5]))}, "groups": {}}}},
+                "attributes": {"region": "a", "filename": "a.py", "function": "f", "first_lineno": 4, "unit": 1e-9},
+                "datasets": {"line_numbers": ((2,), int64(4, 5)), "hits": ((2,), int64(1, 2)), "times": ((2,), np.array([0.5, 1.5]))}, "groups": {}}}},
             "perf_events": {"attributes": {}, "datasets": {}, "groups": {"a/b": {
                 "attributes": {"calls": 2, "event_names": ["cycles", "é"]},
                 "datasets": {"values": ((1,), np.array([2**63 + 1], np.uint64)), "grid": ((2, 1), int64(5, 6)),

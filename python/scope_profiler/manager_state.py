@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from . import _core
-from .recording import Recording, warn_dropped
+from .recording import ProcessLock, Recording, warn_dropped
 from .tags import ROOT_REGION, TagRules
 
 TYPE_CHECKING = False
@@ -40,37 +40,72 @@ class ManagerState:
         self.kept: dict[str, Any] = {}  # weak references to the regions of decorated functions and definitions
         self.annotates = False  # some function or scope adds metadata: runs keep the lane of every call
         self.scope_values: Any = None  # ContextVar of the innermost metadata() scope's values; made at first use
+        self._changing = ProcessLock("setup() or reset()")
         _states.append(_weak(self))
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
-    def start(self, config: ProfilingConfig, region_tags: Iterable[str] | None = None) -> None:
-        """Begin a run, ending the one before."""
-        rules = TagRules(config.enable_tags, region_tags)
-        self.abandon()
-        self.config = config
-        self.rules = rules
-        self.last_results = None
-        self.recording = None
-        config.paused = False
-        self.listening = not config.deactivate_profiling
-        if self.listening:
-            run = self.recorder.open(
-                track_threads=config.track_threads,
-                track_async=config.track_async,
-                enabled=rules.filter(),
-                buffer_limit=config.buffer_limit,
-                capture_source=config.capture_region_source,
-                source_path=_source_path(config.metadata_detail),
-            )
-            run.keep_lanes = self.annotates
-            config.track(self.recorder, run)
-            self.recording = Recording(run, config)
-        else:
+    def start(self, config: ProfilingConfig, region_tags: Iterable[str] | None = None, *, replace: bool) -> None:
+        """Begin a run, ending the one before. RuntimeError if that is active and not to be replaced."""
+        with self._changing:
+            if self._is_busy() and not replace:
+                raise RuntimeError("a run is active already; finalize() it first, or pass replace=True")
+            self.cancel_at_exit()
+            # Before anything changes, so that a warning that is made an error leaves the run to be finalized.
+            warn_dropped(self._calls_to_drop())
+            rules = TagRules(config.enable_tags, region_tags)
+            recording = None if config.deactivate_profiling else self._open(config, rules)
+            if recording is None:
+                self.recorder.forget()
+            config.paused = False
+            self.config, self.rules, self.recording = config, rules, recording
+            self.listening = recording is not None
+            self.last_results = None
+            self.configured = True
+            self.phase = ACTIVE
+            self._adopt_kept()
+
+    def _is_busy(self) -> bool:
+        """Whether a run is active that a new one would have to replace."""
+        if self.phase != ACTIVE or self.recording is None:  # None: profiling is deactivated
+            return False
+        return not self.recording.inherited
+
+    def _calls_to_drop(self) -> int:
+        """Calls that nobody will report once the current run is gone."""
+        recording = self.recording
+        if recording is None or recording.inherited or recording.owned_by_session:
+            return 0  # the parent, or the session at its exit, will report them
+        return recording.unreported()
+
+    def _open(self, config: ProfilingConfig, rules: TagRules) -> Recording:
+        run = self.recorder.open(
+            track_threads=config.track_threads,
+            track_async=config.track_async,
+            enabled=rules.filter(),
+            buffer_limit=config.buffer_limit,
+            capture_source=config.capture_region_source,
+            source_path=_source_path(config.metadata_detail),
+        )
+        run.keep_lanes = self.annotates
+        config.track(self.recorder, run)
+        return Recording(run, config)
+
+    def forget(self) -> None:
+        """Back to before the first setup(). Decorators and definitions stay."""
+        with self._changing:
+            recording = self.recording
+            dropped = self._calls_to_drop()
+            if recording is not None:
+                if recording.owned_by_session and not recording.inherited:
+                    dropped = recording.unreported()
+                recording.discarded = True
+            self.cancel_at_exit()
             self.recorder.forget()
-        self._adopt_kept()
-        self.configured = True
-        self.phase = ACTIVE
+            self.config = self.recording = self.rules = self.last_results = None
+            self.configured = self.listening = False
+            self.phase = INACTIVE
+        warn_dropped(dropped)
 
     def keep(self, region: Region) -> None:
         """A region that is to be known in later runs too, for as long as something holds it."""
@@ -97,42 +132,12 @@ class ManagerState:
             if self.recording is not None:
                 self.recording.run.keep_lanes = True
 
-    def abandon(self) -> None:
-        """The current run is about to be replaced or forgotten: say so if calls go with it."""
-        self.cancel_at_exit()
-        recording = self.recording
-        if recording is None or recording.inherited or recording.owned_by_session:
-            return  # the parent, or the session at its exit, will report them
-        warn_dropped(recording.unreported())
-
     def stop(self) -> None:
         """Regions record nothing from now on; what they recorded can still be collected."""
         self.recorder.close()
         self.listening = False
         if self.recording is not None:
             self.recording.closed = True
-
-    def must_finish_first(self) -> bool:
-        """Whether a run is active that a new one would have to replace."""
-        if self.phase != ACTIVE or (self.config is not None and self.config.deactivate_profiling):
-            return False
-        return self.recording is None or not self.recording.inherited
-
-    def forget(self) -> None:
-        """Back to before the first setup(). Decorators and definitions stay."""
-        recording = self.recording
-        self.abandon()
-        if recording is not None:
-            if recording.owned_by_session and not recording.inherited:
-                warn_dropped(recording.unreported())
-            recording.discarded = True
-        self.recorder.forget()
-        self.config = None
-        self.configured = self.listening = False
-        self.phase = INACTIVE
-        self.recording = None
-        self.rules = None
-        self.last_results = None
 
     def finalize(self, recording: Recording | None, *, verbose: bool, return_results: bool) -> ProfilingResults | None:
         """Report ``recording``; None is a manager with nothing to report."""

@@ -16,7 +16,7 @@ from .annotations import Annotator, MetadataScope
 from .manager_state import ManagerState, all_states
 from .profile_config import ProfilingConfig, merge_settings
 from .region_handles import RegionFactory, RegionHandle
-from .settings import UNSET, resolve_output, unknown_settings
+from .settings import UNSET, resolve_output, validate
 from .tags import register_opt_in_tag
 
 TYPE_CHECKING = False
@@ -169,9 +169,7 @@ class ProfileManager:
         """
         state = cls._state
         config, wanted = _configure(options, output, region_tags, config_path, dict(overrides))
-        if state.must_finish_first() and not replace:
-            raise RuntimeError("a run is active already; finalize() it first, or pass replace=True")
-        state.start(config, wanted)
+        state.start(config, wanted, replace=replace)
         if auto_finalize:
             state.finalize_at_exit()
         return ProfilingRun(state)
@@ -221,15 +219,16 @@ class ProfileManager:
 
         The arguments are those of :meth:`setup` and :meth:`finalize`. The block is in a region of its own,
         ``scope_profiler.session``. Its ``results`` are set at the end if ``return_results`` is true.
+
+        With ``replace`` it may be inside another session of the same manager: that one records no further, and reports at
+        its end what it has recorded until then.
         """
         from .profiling_session import ProfilingSession
 
         _refuse_native_traces(native_traces)
         settings = dict(overrides)
-        problem = unknown_settings(settings)
-        if problem:
-            raise TypeError(problem)
-        resolve_output(output, settings)
+        # What is wrong without looking at the file of settings is told here, not when the session is entered.
+        validate(merge_settings(resolve_output(output, settings)[0], options, None))
         start = {
             "options": options,
             "output": output,
@@ -273,7 +272,7 @@ class ProfileManager:
         """Start a run with ``config``, replacing one that is active."""
         if not isinstance(config, ProfilingConfig):
             raise TypeError(f"config must be a ProfilingConfig, got {config!r}")
-        cls._state.start(config)
+        cls._state.start(config, replace=True)
 
     @classmethod
     def read_results(cls) -> ProfilingResults:

@@ -92,9 +92,7 @@ class Recording:
             mark = self.events.mark()
             profile = self._describe(self.run.collect())
             path = self._next_path(profile)
-            results = None
-            if need_results or (path is not None and self.config.output_format != "hdf5"):
-                results = self._results(profile, path)
+            results = self._results(profile, path) if need_results else None
             if path is None:
                 self._reported = self._confirmed + profile.call_count
             else:
@@ -145,7 +143,7 @@ class Recording:
             else:
                 from .profile_io import write_profile
 
-                write_profile(results, path)
+                write_profile(results or self._results(profile, path), path)
         except BaseException:
             self.unwritten = results
             raise

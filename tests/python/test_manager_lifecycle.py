@@ -161,7 +161,7 @@ def test_every_call_is_in_exactly_one_checkpoint_while_threads_record(pm, tmp_pa
 
     def work(k):
         region = pm.region("r")
-        while not stop.is_set():
+        while not stop.is_set() and made[k] < 50_000:
             with region:
                 made[k] += 1
 
@@ -223,24 +223,30 @@ def test_failures_past_the_collection_keep_the_calls_too(pm, tmp_path, monkeypat
     assert counts(finalize(pm)) == {"a": 1} and counts(sp.load(path)) == {"a": 1}
 
 
-def test_a_failed_write_leaves_the_old_file(pm, tmp_path):
-    path = tmp_path / "p.h5"
-    pm.setup(output=path)
-    enter(pm, "a")
-    pm.finalize(verbose=False)
-    before = path.read_bytes()
-    enter(pm, "b")
-    tmp_path.chmod(0o500)
-    try:
-        if os.access(tmp_path, os.W_OK):
-            pytest.skip("this user may write everywhere")
-        with pytest.raises(PermissionError):
-            pm.finalize(verbose=False)
-    finally:
-        tmp_path.chmod(0o700)
-    assert path.read_bytes() == before
-    pm.finalize(verbose=False)
-    assert counts(sp.load(path)) == {"b": 1}
+def test_a_full_disk_leaves_the_old_file_and_the_calls(python, tmp_path):
+    python(
+        """
+import os, resource, signal, scope_profiler as sp
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing past the limit is an error then, as on a full disk
+def enter(name, times):
+    for _ in range(times):
+        with sp.region(name): pass
+def counts(): return {name: region.num_calls for name, region in ((n, sp.load("p.h5")[n]) for n in sp.load("p.h5").region_names)}
+sp.setup(output="p.h5", hdf5_compression="none")
+enter("a", 1); sp.finalize(verbose=False)
+before = open("p.h5", "rb").read()
+enter("b", 50_000)
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+try: sp.finalize(verbose=False)
+except OSError as error: print(error)
+else: raise AssertionError("written past the limit")
+assert open("p.h5", "rb").read() == before and os.listdir(".") == ["p.h5"]
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+sp.finalize(verbose=False)
+assert counts() == {"b": 50_000}
+"""
+    )
 
 
 def test_a_printing_error_comes_after_the_file_is_safe(pm, tmp_path, monkeypatch):
@@ -305,6 +311,40 @@ def test_nothing_is_told_when_everything_was_reported(pm, tmp_path):
         pm.reset()
         pm.setup(output=None)
         pm.reset()
+
+
+def test_a_dropping_that_is_made_an_error_drops_nothing(pm):
+    pm.setup(output=None)
+    enter(pm, "a")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning):
+            pm.setup(output=None, replace=True)
+        assert counts(finalize(pm)) == {"a": 1}
+        enter(pm, "a")
+        with pytest.raises(RuntimeWarning):
+            pm.reset()
+    assert not pm.is_configured(), "reset() has reset all the same"
+
+
+def test_only_one_of_many_threads_can_start_a_run(pm):
+    barrier = threading.Barrier(8)
+    outcomes = []
+
+    def start():
+        barrier.wait()
+        try:
+            pm.setup(output=None)
+            outcomes.append("started")
+        except RuntimeError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["refused"] * 7 + ["started"]
 
 
 # -- warnings of a recording -----------------------------------------------------------------------------------------------

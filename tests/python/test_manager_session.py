@@ -63,6 +63,10 @@ def test_unknown_and_unusable_settings_are_told_at_once(pm):
         pm.session(lable="x")
     with pytest.raises(ValueError, match="html"):
         pm.session(output="report.html")
+    with pytest.raises(ValueError, match="metadata_detail"):
+        pm.session(sp.ProfilingOptions(metadata_detail="some"))
+    with pytest.raises(TypeError, match="ProfilingOptions"):
+        pm.session(lambda: None)
     with pytest.raises(ValueError, match="native_traces"):
         pm.session(native_traces=["a.spt"])
 

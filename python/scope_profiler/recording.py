@@ -156,7 +156,7 @@ class Recording:
         write_h5(
             profile,
             path,
-            compression=config.hdf5_compression,
+            compression=config.hdf5_compression or "none",
             level=config.hdf5_compression_level,
             chunk_size=config.hdf5_chunk_size,
         )

@@ -270,3 +270,24 @@ def test_get_config_before_setup_gives_defaults_and_configures_nothing(pm):
     assert pm.get_config() is pm.get_config() and pm.get_config().file_path == "profiling_data.h5"
     assert not pm.is_configured() and not pm.is_active()
     assert pm.get_config().start_time_ns > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "filters", "chunks"),
+    [
+        ({"hdf5_compression": "none"}, None, None),
+        ({"hdf5_compression": "gzip", "hdf5_compression_level": 9}, "gzip", None),
+        ({"hdf5_compression": "lzf"}, "lzf", None),
+        ({"hdf5_chunk_size": 512}, "gzip", (512,)),
+    ],
+)
+def test_storage_settings_reach_the_file(pm, tmp_path, settings, filters, chunks):
+    h5py = pytest.importorskip("h5py")
+    pm.setup(output=tmp_path / "p.h5", **settings)
+    enter(pm, "a", 20_000)
+    pm.finalize(verbose=False)
+    with h5py.File(tmp_path / "p.h5") as file:
+        column = file["events/start_deltas"]
+        assert column.shape == (20_000,) and column.compression == filters
+        assert filters != "gzip" or column.compression_opts == settings.get("hdf5_compression_level", column.compression_opts)
+        assert chunks is None or column.chunks == chunks

@@ -48,6 +48,8 @@ class Run:
     unmatched: int  # exits that no open call belonged to
     lost: int  # calls that found no memory
     inherited: bool  # this process is a forked child of the one that opened the run
+    spool_path: str | None
+    unreported: bool  # calls were entered that are not confirmed
     keep_lanes: bool  # settable: collect() keeps the lane of every call for collect_lanes()
     def collect(self) -> Profile:
         """Every closed call that is not confirmed yet, with the call tree resolved; callable while others record."""
@@ -64,6 +66,10 @@ class Run:
     def ticks(self) -> int: ...
     def to_ns(self, ticks: int) -> int: ...
 
+    def finish_spool(self, keep: bool) -> None:
+        """Remove the spool, or leave it. Nothing more is written to it."""
+    def note_metadata(self, text: str) -> None:
+        """Put the run's metadata (JSON text) into the spool."""
     def tables(self) -> Profile:
         """The tables of threads and tasks as they are now: a Profile without calls."""
     def thread_records(self) -> list[ThreadRecord]: ...
@@ -132,6 +138,9 @@ class Recorder:
         buffer_limit: int = 1024,
         capture_source: bool = False,  # text of the with block, by scope_profiler._source.block_text(file, line)
         source_path: Callable[[str], str] | None = None,  # the file name as it is to be stored
+        spool: str | None = None,  # path of a file to make, in which the run survives its process
+        spool_output: str | None = None,  # told in it: where the run will be written
+        spool_limit: int = 0,  # bytes; recording stops there. 0: no limit
     ) -> Run:
         """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run."""
     def close(self) -> None:
@@ -311,3 +320,14 @@ def path_summary(profile: Profile, *, names: Sequence[bool] | None = None, ranks
 
 def percentiles(chunks: Sequence[tuple[Buffer, Buffer]], ranks: Sequence[float]) -> list[float]:
     """Percentiles, in ns, of the durations of calls given as int64 (start_ns, end_ns) buffers; ``ranks`` ascend."""
+
+# -- spools (spool_object.c) --------------------------------------------------------------------------------------------
+
+def read_spool(path: str) -> tuple[Profile, dict[str, Any]]:
+    """What a spool holds that no file has, and {"open_calls", "damaged_bytes", "limited"}."""
+
+def inspect_spool(path: str) -> dict[str, Any]:
+    """{"pid", "alive", "track_threads", "track_async", "start_ns", "output"} of a spool."""
+
+def spool_is_local(directory: str) -> bool:
+    """Whether the directory's file system is local."""

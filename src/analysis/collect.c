@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/note.h"
 #include "core/registry.h"
 #include "core/task.h"
 #include "platform/platform.h"
@@ -91,7 +92,7 @@ static void choose_in_block(collection *c, const source *s, sp_block *block)
     for (char *at = block->begin; at < readable; at += s->stride) {
         sp_slot *slot = (sp_slot *)at;
         const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
-        if (region == SP_REGION_DONE) continue;
+        if (region == SP_REGION_DONE || region & SP_REGION_KEPT) continue;
         const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
         if (end == SP_SLOT_OPEN) {
             open = true;
@@ -99,7 +100,7 @@ static void choose_in_block(collection *c, const source *s, sp_block *block)
             atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
         } else {
             /* A mark may be left from a collection that failed: chosen again. */
-            c->counts[region & ~SP_REGION_TAKEN]++;
+            c->counts[region & SP_REGION_ID]++;
             atomic_store_explicit(&slot->region, region | SP_REGION_TAKEN, memory_order_relaxed);
         }
     }
@@ -123,6 +124,7 @@ static sp_status choose(collection *c, sp_error *error)
     sp_run *run = c->run;
     pthread_mutex_lock(&run->lock);
     sp_run_scan(run);
+    sp_note(run, SP_NOTE_COLLECT, ++run->collection, "");
     sp_status status = add_sources(c, error);
     c->region_count = run->region_count;
     pthread_mutex_unlock(&run->lock);
@@ -217,6 +219,14 @@ no_memory:
 
 /* ---- pass 2: merge the logs in start order, build the tree, fill the columns ---- */
 
+/* The block's memory is not needed for this collection any more. */
+static void leave_block(const source *s, sp_block *block)
+{
+    if (block->memory == SP_BLOCK_STORED) block->store->operations->park(block->store, block->begin, block->bytes);
+    else if (s->log->run->store) return; /* kept until it is confirmed */
+    else if (block->finished && block->memory == SP_BLOCK_MAPPED) sp_platform_empty(block->begin, block->begin + block->bytes);
+}
+
 /* Move to the next chosen slot; false at the end. Blocks left behind are emptied when nothing in them is needed again. */
 static bool source_next(source *s, bool first)
 {
@@ -230,7 +240,7 @@ static bool source_next(source *s, bool first)
         }
         sp_block *done = s->block;
         s->block = following(s, done);
-        if (done->finished && done->mapped) sp_platform_empty(done->begin, done->begin + done->bytes);
+        leave_block(s, done);
         if (s->block == NULL) return false;
         s->at = s->block->begin;
         s->readable = readable_of(s, s->block);
@@ -327,7 +337,7 @@ static int64_t nest(collection *c, uint32_t *top, const frame *call, sp_ticks st
 static void put_call(collection *c, source *s)
 {
     sp_slot *slot = (sp_slot *)s->at;
-    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & ~SP_REGION_TAKEN;
+    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
     const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_relaxed);
     const uint32_t row = c->row_of[region];
     const uint64_t at = c->fill[row]++;
@@ -346,7 +356,8 @@ static void put_call(collection *c, source *s)
     const frame call = {.row = row, .call_id = c->next_call_id++, .end = end, .own_ns = end_ns - start_ns};
     columns[SP_COLUMN_CALL_ID][at] = call.call_id;
     columns[SP_COLUMN_PARENT_ID][at] = nest(c, lane_of(c, s, slot), &call, s->start);
-    if (!s->block->finished) atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
+    if (c->run->store) atomic_store_explicit(&slot->region, region | SP_REGION_KEPT, memory_order_relaxed);
+    else if (!s->block->finished) atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
 }
 
 static bool tops_new(collection *c)
@@ -479,11 +490,10 @@ static bool log_is_spent(const sp_log *log)
     return true;
 }
 
-static void take_blocks(const source *s)
+static void take_blocks(sp_log *log, const sp_block *end)
 {
-    sp_log *log = s->log;
     sp_block *kept = NULL;
-    for (sp_block *block = log->head; block != s->last;) {
+    for (sp_block *block = log->head; block != end;) {
         sp_block *next = atomic_load_explicit(&block->next, memory_order_acquire);
         if (!block->finished) {
             kept = block;
@@ -496,13 +506,10 @@ static void take_blocks(const source *s)
     }
 }
 
-static void clean_up(collection *c)
+/* With the locks of the registry and the run. */
+static sp_log *take_spent_logs(sp_run *run)
 {
-    sp_run *run = c->run;
     sp_log *spent = NULL;
-    sp_registry_lock();
-    pthread_mutex_lock(&run->lock);
-    for (size_t i = 0; i < c->source_count; i++) take_blocks(&c->sources[i]);
     for (sp_log **link = &run->logs; *link;) {
         sp_log *log = *link;
         if (!log_is_spent(log)) {
@@ -513,13 +520,61 @@ static void clean_up(collection *c)
         log->next_of_run = spent;
         spent = log;
     }
-    pthread_mutex_unlock(&run->lock);
+    return spent;
+}
+
+static void free_logs(sp_log *spent)
+{
     while (spent) {
         sp_log *log = spent;
         spent = log->next_of_run;
         sp_log_free(log);
     }
+}
+
+static void clean_up(collection *c)
+{
+    sp_run *run = c->run;
+    if (run->store) return; /* what a store keeps is needed until it is in a file */
+    sp_registry_lock();
+    pthread_mutex_lock(&run->lock);
+    for (size_t i = 0; i < c->source_count; i++) take_blocks(c->sources[i].log, c->sources[i].last);
+    sp_log *spent = take_spent_logs(run);
+    pthread_mutex_unlock(&run->lock);
+    free_logs(spent);
     sp_registry_unlock();
+}
+
+static void confirm_log(sp_log *log)
+{
+    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+    for (sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
+        if (block->finished) continue;
+        const char *readable = sp_block_readable(block, next);
+        for (char *at = block->begin; at < readable; at += log->stride) {
+            sp_slot *slot = (sp_slot *)at;
+            const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
+            if (region == SP_REGION_DONE || !(region & SP_REGION_KEPT)) continue;
+            atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
+        }
+        if (readable == next) break;
+    }
+    take_blocks(log, NULL);
+}
+
+void sp_run_confirm(sp_run *run)
+{
+    if (run->store == NULL) return;
+    pthread_mutex_lock(&run->collecting);
+    sp_registry_lock();
+    pthread_mutex_lock(&run->lock);
+    sp_note(run, SP_NOTE_CONFIRM, run->collection, "");
+    for (sp_log *log = run->logs; log; log = log->next_of_run) confirm_log(log);
+    sp_log *spent = take_spent_logs(run);
+    pthread_mutex_unlock(&run->lock);
+    free_logs(spent);
+    sp_registry_unlock();
+    pthread_mutex_unlock(&run->collecting);
 }
 
 static void collection_free(collection *c)

@@ -20,6 +20,12 @@
 sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_profile **out, int64_t **lane_keys,
                          sp_error *error);
 
+/*
+ * What was collected is in a file. A run with a store keeps every call until then, so that a kill between the two loses
+ * nothing; for others there is nothing to do.
+ */
+void sp_run_confirm(sp_run *run);
+
 /* Fill in the lane tables of a profile that has none, as they are now. Calls are not looked at. */
 sp_status sp_run_tables(sp_run *run, uint32_t rank, sp_profile *profile, sp_error *error);
 

@@ -12,12 +12,16 @@ static sp_ticks (*injected_ticks)(void);
 static int64_t (*injected_ns)(void);
 static pthread_once_t chosen = PTHREAD_ONCE_INIT;
 
+static sp_anchor first_anchor;
+static sp_anchor take_anchor(void);
+
 static void choose(void)
 {
     if (sp_clock_current == SP_CLOCK_INJECTED) return;
     const char *wish = getenv("SCOPE_PROFILER_CLOCK");
     const bool counter = !(wish && strcmp(wish, "monotonic") == 0) && sp_platform_counter_usable();
     sp_clock_current = counter ? SP_CLOCK_COUNTER : SP_CLOCK_MONOTONIC;
+    first_anchor = take_anchor();
 }
 
 void sp_clock_choose(void)
@@ -91,6 +95,12 @@ static sp_anchor take_anchor(void)
     return best;
 }
 
+sp_anchor sp_clock_first_anchor(void)
+{
+    sp_clock_choose();
+    return first_anchor;
+}
+
 static double ticks_a_ns(const sp_anchor *from, const sp_anchor *to)
 {
     return (double)(to->ticks - from->ticks) / (double)(to->ns - from->ns);
@@ -132,7 +142,7 @@ static bool anchor_before_pause(const sp_timeline *timeline, const sp_anchor *no
 
 sp_ticks sp_timeline_anchor(sp_timeline *timeline, int64_t minimum_ns)
 {
-    if (ticks_are_ns() && timeline->count) return timeline->due = UINT64_MAX;
+    if (timeline->restored || (ticks_are_ns() && timeline->count)) return timeline->due = UINT64_MAX;
     const sp_anchor anchor = take_anchor();
     sp_anchor *last = timeline->count ? &timeline->anchors[timeline->count - 1] : NULL;
     if (last) {
@@ -156,10 +166,15 @@ void sp_timeline_free(sp_timeline *timeline)
     memset(timeline, 0, sizeof *timeline);
 }
 
+static bool is_in_ns(const sp_timeline *timeline)
+{
+    return timeline->restored ? timeline->source != SP_CLOCK_COUNTER : ticks_are_ns();
+}
+
 int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks)
 {
-    if (ticks_are_ns()) return (int64_t)ticks;
     const sp_timeline *timeline = cursor->timeline;
+    if (is_in_ns(timeline)) return (int64_t)ticks;
     if (timeline->count == 0) return 0;
     size_t at = cursor->segment;
     while (at > 0 && ticks < timeline->anchors[at].ticks) at--;
@@ -182,6 +197,6 @@ int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks)
 
 int64_t sp_timeline_duration(const sp_timeline *timeline, uint64_t ticks)
 {
-    if (ticks_are_ns() || timeline->count < 2) return (int64_t)ticks;
+    if (is_in_ns(timeline) || timeline->count < 2) return (int64_t)ticks;
     return (int64_t)((double)ticks / ticks_a_ns(&timeline->anchors[0], &timeline->anchors[timeline->count - 1]));
 }

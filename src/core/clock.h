@@ -29,6 +29,11 @@ typedef enum sp_clock_source {
 
 extern sp_clock_source sp_clock_current; /* written by sp_clock_choose and the injector only */
 
+typedef struct sp_anchor {
+    sp_ticks ticks;
+    int64_t ns;
+} sp_anchor;
+
 /* How far apart anchors may be while calls are recorded. */
 #define SP_ANCHOR_INTERVAL_NS INT64_C(100000000)
 
@@ -58,13 +63,11 @@ void sp_clock_choose(void);
  */
 void sp_clock_inject(sp_ticks (*ticks)(void), int64_t (*ns)(void));
 
+/* An anchor from when this process chose its clock: with a later one, it gives the counter's rate. */
+sp_anchor sp_clock_first_anchor(void);
+
 /* ns of CLOCK_MONOTONIC, or of the injected clock. */
 int64_t sp_clock_ns(void);
-
-typedef struct sp_anchor {
-    sp_ticks ticks;
-    int64_t ns;
-} sp_anchor;
 
 /*
  * The anchors of one run, ascending. The run's lock guards it. Anchors are only ever appended, and nothing is converted that
@@ -74,6 +77,8 @@ typedef struct sp_timeline {
     sp_anchor *anchors;
     size_t count, size;
     sp_ticks due; /* when the next anchor should be taken */
+    bool restored;    /* of another process: no anchor can be taken, and `source` is that process's clock */
+    sp_clock_source source;
 } sp_timeline;
 
 /*

@@ -52,7 +52,8 @@ static inline sp_slot *sp_log_enter(sp_log *log, uint32_t region)
             log->lane ? atomic_load_explicit(&log->lane->suspended, memory_order_relaxed) : 0;
     }
     const sp_ticks now = sp_clock_read();
-    atomic_store_explicit(&slot->start, now, memory_order_relaxed);
+    /* Release: in a store that outlives the process, a slot with a start is a whole one. */
+    atomic_store_explicit(&slot->start, now, memory_order_release);
     atomic_store_explicit(&log->next, at + log->stride, memory_order_release);
     if (SP_UNLIKELY(now >= log->anchor_due)) sp_log_anchor(log, now);
     return slot;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/note.h"
 #include "core/run.h"
 #include "core/task.h"
 #include "platform/platform.h"
@@ -26,17 +27,38 @@ static size_t next_block_bytes(const sp_log *log)
     return last * 8 > SMALL_BLOCK_LIMIT ? MAPPED_BLOCK : last * 8;
 }
 
-static sp_block *block_new(size_t bytes, uint32_t stride)
+/*
+ * A run with a store that has no room left, or not now, goes on in anonymous memory: its calls are then lost only if the
+ * process is killed. A store whose limit is reached ends the recording instead, and says so.
+ */
+static bool take_from_store(sp_block *block, const sp_log *log, size_t bytes)
+{
+    sp_store *store = log->run->store;
+    if (store == NULL) return false;
+    block->bytes = bytes;
+    block->begin = store->operations->map(store, SP_CHUNK_EVENTS, (uint32_t)log->row->index, log->stride, &block->bytes);
+    if (block->begin == NULL) return false;
+    block->memory = SP_BLOCK_STORED;
+    block->store = sp_store_share(store);
+    return true;
+}
+
+static sp_block *block_new(const sp_log *log, size_t bytes)
 {
     sp_block *block = calloc(1, sizeof *block);
     if (block == NULL) return NULL;
-    block->mapped = bytes >= MAPPED_BLOCK;
-    block->bytes = block->mapped ? (bytes + MAPPED_BLOCK - 1) / MAPPED_BLOCK * MAPPED_BLOCK : bytes;
-    block->begin = block->mapped ? sp_platform_map(block->bytes) : malloc(block->bytes);
+    const bool map = bytes >= MAPPED_BLOCK;
+    if (!take_from_store(block, log, bytes)) {
+        block->memory = map ? SP_BLOCK_MAPPED : SP_BLOCK_HEAP;
+        block->bytes = map ? (bytes + MAPPED_BLOCK - 1) / MAPPED_BLOCK * MAPPED_BLOCK : bytes;
+        const bool stop = log->run->store && errno == EDQUOT;
+        block->begin = stop ? NULL : map ? sp_platform_map(block->bytes) : malloc(block->bytes);
+    }
     if (block->begin == NULL) {
         free(block);
         return NULL;
     }
+    const uint32_t stride = log->stride;
     block->end = block->begin + block->bytes / stride * stride;
     return block;
 }
@@ -44,7 +66,7 @@ static sp_block *block_new(size_t bytes, uint32_t stride)
 char *sp_log_grow(sp_log *log)
 {
     const int saved = errno;
-    sp_block *block = block_new(next_block_bytes(log), log->stride);
+    sp_block *block = block_new(log, next_block_bytes(log));
     errno = saved;
     if (block == NULL) {
         atomic_fetch_add_explicit(&log->lost, 1, memory_order_relaxed);
@@ -52,8 +74,10 @@ char *sp_log_grow(sp_log *log)
     }
     if (log->tail) {
         /* The old block's last slot is published; `next` leaves it when the first slot of the new one is. */
-        atomic_store_explicit(&log->tail->next, block, memory_order_release);
+        sp_block *full = log->tail;
+        atomic_store_explicit(&full->next, block, memory_order_release);
         log->tail = block;
+        if (full->memory == SP_BLOCK_STORED) full->store->operations->park(full->store, full->begin, full->bytes);
     } else {
         sp_run *run = log->run;
         pthread_mutex_lock(&run->lock);
@@ -71,6 +95,7 @@ void sp_log_anchor(sp_log *log, sp_ticks now)
     sp_run *run = log->run;
     pthread_mutex_lock(&run->lock);
     log->anchor_due = sp_timeline_anchor(&run->timeline, SP_ANCHOR_INTERVAL_NS / 2);
+    sp_note_anchors(run);
     pthread_mutex_unlock(&run->lock);
     errno = saved;
 }
@@ -97,6 +122,7 @@ void sp_log_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now)
     if (!own || now >= log->anchor_due) {
         pthread_mutex_lock(&run->lock);
         const sp_ticks due = sp_timeline_anchor(&run->timeline, SP_ANCHOR_INTERVAL_NS / 2);
+        sp_note_anchors(run);
         pthread_mutex_unlock(&run->lock);
         if (own) log->anchor_due = due;
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/note.h"
 #include "platform/platform.h"
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -86,6 +87,7 @@ static void after_fork_in_child(void)
         pthread_mutex_init(&run->lock, NULL);
         pthread_mutex_init(&run->collecting, NULL);
         run->inherited = true;
+        if (run->store) run->store->operations->inherit(run->store);
         run->hidden_rows = run->row_count;
         run->hidden_tasks = run->task_count;
         for (sp_log *log = run->logs; log; log = log->next_of_run) {
@@ -116,8 +118,15 @@ bool sp_block_closed(const sp_block *block, const char *next, uint32_t stride)
 
 void sp_block_free(sp_block *block)
 {
-    if (block->mapped) sp_platform_unmap(block->begin, block->bytes);
-    else free(block->begin);
+    switch ((sp_block_memory)block->memory) {
+    case SP_BLOCK_HEAP: free(block->begin); break;
+    case SP_BLOCK_MAPPED: sp_platform_unmap(block->begin, block->bytes); break;
+    case SP_BLOCK_STORED:
+        block->store->operations->drop(block->store, block->begin, block->bytes);
+        block->store->operations->release(block->store);
+        break;
+    case SP_BLOCK_BORROWED: break;
+    }
     free(block);
 }
 
@@ -153,7 +162,7 @@ static void sweep(void)
 /* Give back the pages of a block between its open slots. */
 static void empty_between(const sp_block *block, const char *next, uint32_t stride)
 {
-    if (!block->mapped) return;
+    if (block->memory != SP_BLOCK_MAPPED) return;
     char *readable = sp_block_readable(block, next), *from = block->begin;
     for (char *at = block->begin; at < readable; at += stride) {
         if (!sp_slot_is_open((const sp_slot *)at)) continue;
@@ -229,6 +238,8 @@ static void row_finish(sp_log *log, sp_ticks now, int64_t cpu)
     if (cpu >= 0) row->cpu_ns = cpu;
     row->released = true;
     if (now >= log->run->timeline.due) sp_timeline_anchor(&log->run->timeline, 0);
+    sp_note_anchors(log->run);
+    sp_note_thread_end(log->run, row);
 }
 
 void sp_thread_finish(void)
@@ -412,6 +423,8 @@ static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
         run->opener = 0;
     }
     if (row->start >= run->timeline.due) sp_timeline_anchor(&run->timeline, 0);
+    sp_note_anchors(run);
+    sp_note_thread(run, row);
     run->rows[run->row_count++] = row;
     log->row = row;
     return true;
@@ -492,6 +505,7 @@ void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, i
 {
     char *kept = name ? strdup(name) : NULL;
     pthread_mutex_lock(&run->lock);
+    const bool news = (kept && strcmp(kept, row->name) != 0) || row->ident != ident || row->daemon != daemon;
     if (kept) {
         free(row->name);
         row->name = kept;
@@ -499,5 +513,6 @@ void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, i
     }
     row->ident = ident;
     row->daemon = daemon;
+    if (news) sp_note_thread(run, row);
     pthread_mutex_unlock(&run->lock);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/hash.h"
+#include "core/note.h"
 #include "core/registry.h"
 #include "platform/platform.h"
 
@@ -41,6 +42,10 @@ sp_status sp_run_open(const sp_run_options *options, sp_switch *gate, sp_run **o
     sp_timeline_anchor(&run->timeline, 0);
     run->started = sp_clock_read();
     run->start_ns = run->timeline.count ? run->timeline.anchors[0].ns : sp_clock_ns();
+    if (options->store) {
+        run->store = sp_store_share(options->store);
+        sp_note_anchors(run);
+    }
     sp_registry_add_run(run);
     atomic_store_explicit(&gate->token, run->token, memory_order_release);
     *out = run;
@@ -80,17 +85,19 @@ static void run_free(sp_run *run)
             sp_task *task = &run->task_pages[page][i];
             if (task->name_kind == SP_NAME_TEXT) free(task->name.text);
         }
-        free(run->task_pages[page]);
+        if (!run->task_page_stored[page]) free(run->task_pages[page]);
     }
     for (size_t i = 0; i < run->string_count; i++) free(run->strings[i]);
     free(run->regions);
     free(run->region_index);
     free(run->rows);
     free(run->task_pages);
+    free(run->task_page_stored);
     free(run->strings);
     free(run->string_index);
     free(run->loose);
     sp_timeline_free(&run->timeline);
+    if (run->store) run->store->operations->release(run->store);
     pthread_mutex_destroy(&run->lock);
     pthread_mutex_destroy(&run->collecting);
     free(run);
@@ -111,7 +118,7 @@ static void log_shrink(sp_log *log)
         block = next;
     }
     sp_block *tail = log->head;
-    if (tail && tail->mapped) {
+    if (tail && tail->memory == SP_BLOCK_MAPPED) {
         char *next = atomic_load_explicit(&log->next, memory_order_acquire);
         if (sp_block_closed(tail, next, log->stride)) sp_platform_empty(tail->begin, next);
     }
@@ -144,7 +151,7 @@ static bool index_grow(sp_run *run)
 
 static sp_status region_add(sp_run *run, size_t at, sp_region_info *region, uint32_t *id, sp_error *error)
 {
-    if (run->region_count >= SP_REGION_TAKEN - 1) return sp_fail(error, SP_ERR_INVALID, "too many regions");
+    if (run->region_count >= SP_REGION_ID) return sp_fail(error, SP_ERR_INVALID, "too many regions");
     if (run->region_count == run->region_size) {
         const size_t size = run->region_size ? run->region_size * 2 : 32;
         sp_region_info **regions = realloc(run->regions, size * sizeof *regions);
@@ -155,6 +162,7 @@ static sp_status region_add(sp_run *run, size_t at, sp_region_info *region, uint
     *id = (uint32_t)run->region_count;
     run->regions[run->region_count++] = region;
     run->region_index[at] = *id + 1;
+    sp_note_region(run, *id);
     return SP_OK;
 }
 
@@ -327,7 +335,7 @@ sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error
     size_t used = 0;
     for (sp_log *log = run->logs; list && log; log = log->next_of_run) {
         for (size_t i = 0; i < log->scan_open_count; i++) {
-            list[used++] = atomic_load_explicit(&log->scan_open[i]->region, memory_order_relaxed) & ~SP_REGION_TAKEN;
+            list[used++] = atomic_load_explicit(&log->scan_open[i]->region, memory_order_relaxed) & SP_REGION_ID;
         }
     }
     pthread_mutex_unlock(&run->lock);
@@ -376,7 +384,7 @@ static bool peek_log(const sp_log *log, uint32_t region, sp_ticks now, sp_timeli
             const sp_slot *slot = (const sp_slot *)at;
             const uint32_t id = atomic_load_explicit(&slot->region, memory_order_relaxed);
             const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
-            if ((id & ~SP_REGION_TAKEN) != region || end == SP_SLOT_OPEN || end > now) continue;
+            if (id & SP_REGION_KEPT || (id & SP_REGION_ID) != region || end == SP_SLOT_OPEN || end > now) continue;
             if (!peek_at(p, cursor, atomic_load_explicit(&slot->start, memory_order_relaxed), end)) return false;
         }
         if (readable == next) break;

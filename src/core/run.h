@@ -46,6 +46,9 @@ struct sp_run {
     bool dropped;  /* nobody will collect it again */
     bool inherited; /* by a forked child */
     sp_timeline timeline;
+    sp_store *store;        /* or NULL; the run holds a reference */
+    size_t anchors_noted;   /* of the timeline: what the store knows */
+    uint32_t collection;    /* number of the last one, for the store */
     sp_region_info **regions;
     size_t region_count, region_size;
     uint32_t *region_index; /* open addressing over the names: id + 1, 0 = empty */
@@ -55,6 +58,7 @@ struct sp_run {
     size_t row_count, row_size;
     size_t hidden_rows, hidden_tasks; /* how many were there at the fork that made this process: not listed */
     sp_task **task_pages;
+    bool *task_page_stored; /* by page: the store's memory, not ours */
     size_t task_count, task_page_count;
     char **strings; /* interned (coroutine names) */
     size_t string_count, string_size;
@@ -70,6 +74,7 @@ struct sp_run {
 typedef struct sp_run_options {
     bool tracks_threads, tracks_tasks;
     size_t first_block; /* slots of a thread's first block; 0: the default; at most 2^24 are believed */
+    sp_store *store; /* where what is recorded is kept, or NULL; the run takes a reference of its own */
 } sp_run_options;
 
 /* A new run that records for every region reading `gate`, until sp_run_close. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/hash.h"
+#include "core/note.h"
 
 static bool string_index_grow(sp_run *run)
 {
@@ -41,7 +42,18 @@ static uint32_t intern(sp_run *run, const char *text)
     if (copy == NULL) return UINT32_MAX;
     run->strings[run->string_count] = copy;
     run->string_index[at] = (uint32_t)run->string_count + 1;
-    return (uint32_t)run->string_count++;
+    const uint32_t id = (uint32_t)run->string_count++;
+    sp_note_string(run, id);
+    return id;
+}
+
+static sp_task *page_new(sp_run *run, uint32_t page, bool *stored)
+{
+    size_t bytes = SP_TASKS_PER_PAGE * sizeof(sp_task);
+    void *memory = run->store
+        ? run->store->operations->map(run->store, SP_CHUNK_TASKS, page, sizeof(sp_task), &bytes) : NULL;
+    *stored = memory != NULL;
+    return memory ? memory : calloc(SP_TASKS_PER_PAGE, sizeof(sp_task));
 }
 
 static sp_task *task_slot(sp_run *run)
@@ -51,7 +63,10 @@ static sp_task *task_slot(sp_run *run)
         sp_task **pages = realloc(run->task_pages, (page + 1) * sizeof *pages);
         if (pages == NULL) return NULL;
         run->task_pages = pages;
-        pages[page] = calloc(SP_TASKS_PER_PAGE, sizeof **pages);
+        bool *stored = realloc(run->task_page_stored, (page + 1) * sizeof *stored);
+        if (stored == NULL) return NULL;
+        run->task_page_stored = stored;
+        pages[page] = page_new(run, (uint32_t)page, &stored[page]);
         if (pages[page] == NULL) return NULL;
         run->task_page_count = page + 1;
     }
@@ -119,6 +134,7 @@ void sp_run_task_name(sp_run *run, sp_task *task, const char *name)
     if (plain) task->name.number = number;
     else task->name.text = text;
     task->name_kind = plain ? SP_NAME_NUMBERED : SP_NAME_TEXT;
+    sp_note_task_name(run, task);
     pthread_mutex_unlock(&run->lock);
 }
 

@@ -34,6 +34,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/store.h"
 
 typedef struct sp_run sp_run;
 typedef struct sp_log sp_log;
@@ -62,6 +63,8 @@ _Static_assert(sizeof(sp_async_slot) == 32, "a call in an async run takes 32 byt
 #define SP_SLOT_OPEN ((sp_ticks)0)
 #define SP_SLOT_ABANDONED UINT64_MAX /* entered by an object that died without an exit: never reported */
 #define SP_REGION_TAKEN 0x80000000u  /* in sp_slot.region: chosen by the collection under way */
+#define SP_REGION_KEPT 0x40000000u   /* collected, but not in a file yet: a store keeps such calls */
+#define SP_REGION_ID 0x3fffffffu     /* the rest is the region's id */
 #define SP_REGION_DONE 0xffffffffu   /* already reported */
 
 /*
@@ -74,12 +77,20 @@ static inline bool sp_slot_is_open(const sp_slot *slot)
         atomic_load_explicit(&slot->start, memory_order_relaxed) != 0;
 }
 
+typedef enum sp_block_memory {
+    SP_BLOCK_HEAP,
+    SP_BLOCK_MAPPED,
+    SP_BLOCK_STORED,
+    SP_BLOCK_BORROWED /* somebody else's, who outlives the block */
+} sp_block_memory;
+
 /* A piece of a log. The header lives apart from the slots, so that slots can fill whole (huge) pages. */
 typedef struct sp_block {
     _Atomic(struct sp_block *) next; /* owner of the log, when it grows */
     char *begin, *end;
     size_t bytes;  /* of the mapping or allocation at begin */
-    bool mapped;   /* mmap'ed (else malloc'ed) */
+    uint8_t memory; /* sp_block_memory */
+    sp_store *store; /* of SP_BLOCK_STORED; the block holds a reference */
     bool finished; /* collector: every slot is reported or abandoned */
     sp_log *buried_from;           /* registry: its log, when it is in the graveyard */
     struct sp_block *next_buried;

@@ -12,6 +12,7 @@
 #include "python/profile_object.h"
 #include "python/recorder.h"
 #include "python/records.h"
+#include "python/spool_object.h"
 #include "python/trio_instrument.h"
 
 static sp_state the_state;
@@ -94,6 +95,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_recorder,
     sp_python_add_run,
     sp_python_add_records,
+    sp_python_add_spool,
     sp_python_add_thread_hook,
     sp_python_add_trio_instrument,
     sp_python_add_greenlets,

@@ -1,5 +1,6 @@
 #include "python/recorder.h"
 
+#include "formats/spool.h"
 #include "python/greenlets.h"
 
 #include <structmember.h>
@@ -275,32 +276,64 @@ static void stop(sp_recorder_object *recorder)
     unhook(recorder);
 }
 
+static int open_spool(sp_run_options *options, PyObject *path, PyObject *output, Py_ssize_t limit)
+{
+    PyObject *path_bytes = NULL, *output_bytes = NULL;
+    if (!PyUnicode_FSConverter(path, &path_bytes)) return -1;
+    if (output != Py_None && !PyUnicode_FSConverter(output, &output_bytes)) {
+        Py_DECREF(path_bytes);
+        return -1;
+    }
+    const sp_spool_options spool = {.path = PyBytes_AS_STRING(path_bytes),
+                                    .output = output_bytes ? PyBytes_AS_STRING(output_bytes) : NULL,
+                                    .tracks_threads = options->tracks_threads, .tracks_tasks = options->tracks_tasks,
+                                    .limit = limit > 0 ? (uint64_t)limit : 0};
+    sp_error error;
+    const sp_status status = sp_spool_create(&spool, &options->store, &error);
+    if (status != SP_OK) sp_python_raise(status, &error, PyBytes_AS_STRING(path_bytes));
+    Py_DECREF(path_bytes);
+    Py_XDECREF(output_bytes);
+    return status == SP_OK ? 0 : -1;
+}
+
+static void end_spool(sp_store *store)
+{
+    sp_spool_finish(store, false);
+    store->operations->release(store);
+}
+
 static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *names)
 {
-    static char *known[] = {"track_threads", "track_async", "enabled", "buffer_limit", "capture_source", "source_path", NULL};
+    static char *known[] = {"track_threads", "track_async", "enabled", "buffer_limit", "capture_source", "source_path",
+                            "spool", "spool_output", "spool_limit", NULL};
     sp_recorder_object *recorder = (sp_recorder_object *)self;
     int threads = 0, tasks = 0, capture = 0;
-    PyObject *enabled = Py_None, *source_path = Py_None;
-    Py_ssize_t buffer_limit = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpO:open", known, &threads, &tasks, &enabled, &buffer_limit,
-                                     &capture, &source_path)) {
+    PyObject *enabled = Py_None, *source_path = Py_None, *spool = Py_None, *spool_output = Py_None;
+    Py_ssize_t buffer_limit = 0, spool_limit = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpOOOn:open", known, &threads, &tasks, &enabled, &buffer_limit,
+                                     &capture, &source_path, &spool, &spool_output, &spool_limit)) {
         return NULL;
     }
     stop(recorder);
-    const sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks,
+    sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks,
                                     .first_block = buffer_limit > 0 && buffer_limit < 128 ? (size_t)buffer_limit : 0};
     PyObject *regions = PyDict_New();
     if (regions == NULL) return NULL;
     sp_run *run;
     sp_error error;
+    if (spool != Py_None && open_spool(&options, spool, spool_output, spool_limit) < 0) {
+        Py_DECREF(regions);
+        return NULL;
+    }
     /* The gate opens when everything else is in place. */
     sp_switch closed = {0};
     const sp_status status = sp_run_open(&options, &closed, &run, &error);
     if (status != SP_OK) {
+        if (options.store) end_spool(options.store);
         Py_DECREF(regions);
         return sp_python_raise(status, &error, NULL);
     }
-    sp_run_object *object = sp_run_object_new(run);
+    sp_run_object *object = sp_run_object_new(run, options.store, spool);
     if (object == NULL) {
         Py_DECREF(regions);
         return NULL;
@@ -490,7 +523,7 @@ static PyMethodDef recorder_methods[] = {
      "stored (NUL, lone surrogate) and for tags that differ from those the region has."},
     {"open", (PyCFunction)(void (*)(void))recorder_open, METH_VARARGS | METH_KEYWORDS,
      "open(*, track_threads=False, track_async=False, enabled=None, buffer_limit=1024, capture_source=False, "
-     "source_path=None)\n--\n\n"
+     "source_path=None, spool=None, spool_output=None, spool_limit=0)\n--\n\n"
      "Start a run and return it. Every region of this recorder records into it, objects made earlier included."},
     {"close", recorder_close, METH_NOARGS, "Stop recording; the run can still be collected."},
     {"install_hooks", recorder_install_hooks, METH_NOARGS, "Follow threads and tasks of the open run (open() does). Idempotent."},

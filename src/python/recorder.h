@@ -18,6 +18,8 @@ typedef struct sp_run_object {
     int part_count;
     int64_t next_call_id;  /* after what is confirmed */
     char keep_lanes;
+    sp_store *spool;       /* or NULL; a reference */
+    PyObject *spool_path;  /* str, or None */
 } sp_run_object;
 
 struct sp_recorder_object {
@@ -35,7 +37,8 @@ struct sp_recorder_object {
     PyObject *weakrefs;
 };
 
-sp_run_object *sp_run_object_new(sp_run *run); /* takes the run over */
+/* Takes the run over, and the reference to the store, if there is one. */
+sp_run_object *sp_run_object_new(sp_run *run, sp_store *spool, PyObject *spool_path);
 
 /* The run of a Run, borrowed; NULL with a TypeError for anything else. */
 sp_run *sp_run_object_get(PyObject *object);

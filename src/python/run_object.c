@@ -7,6 +7,8 @@
 #include "analysis/collect.h"
 #include "analysis/merge.h"
 #include "analysis/resolve.h"
+#include "core/note.h"
+#include "formats/spool.h"
 #include "python/profile_object.h"
 #include "python/recorder.h"
 #include "python/records.h"
@@ -15,13 +17,18 @@
 
 static PyTypeObject *run_type;
 
-sp_run_object *sp_run_object_new(sp_run *run)
+sp_run_object *sp_run_object_new(sp_run *run, sp_store *spool, PyObject *spool_path)
 {
+    if (spool) sp_spool_begin(spool, run->started, run->start_ns);
     sp_run_object *object = PyObject_New(sp_run_object, run_type);
     if (object == NULL) {
+        if (spool) sp_spool_finish(spool, false);
+        if (spool) spool->operations->release(spool);
         sp_run_drop(run);
         return NULL;
     }
+    object->spool = spool;
+    object->spool_path = Py_NewRef(spool_path);
     object->run = run;
     memset(object->parts, 0, sizeof object->parts);
     object->part_count = 0;
@@ -45,10 +52,27 @@ static void part_free(sp_part *part)
     *part = (sp_part){0};
 }
 
+/* Whether calls were entered that no file holds: open ones count, they may be all there is. */
+static bool has_unreported(sp_run_object *object)
+{
+    sp_run *run = object->run;
+    uint64_t entries = 0;
+    pthread_mutex_lock(&run->lock);
+    sp_run_scan(run);
+    for (size_t i = 0; i < run->region_count; i++) entries += run->regions[i]->entries;
+    pthread_mutex_unlock(&run->lock);
+    return entries > (uint64_t)object->next_call_id;
+}
+
 static void run_dealloc(PyObject *self)
 {
     sp_run_object *object = (sp_run_object *)self;
     PyTypeObject *type = Py_TYPE(self);
+    if (object->spool) {
+        sp_spool_finish(object->spool, has_unreported(object));
+        object->spool->operations->release(object->spool);
+    }
+    Py_XDECREF(object->spool_path);
     part_free(&object->parts[0]);
     part_free(&object->parts[1]);
     pthread_mutex_destroy(&object->lock);
@@ -207,6 +231,7 @@ static PyObject *run_confirm(PyObject *self, PyObject *none)
     Py_BEGIN_ALLOW_THREADS
     parts_lock(object);
     if (object->part_count) {
+        if (object->part_count == 1) sp_run_confirm(object->run);
         object->next_call_id += (int64_t)object->parts[0].profile->call_count;
         part_free(&object->parts[0]);
         /* A part that a failed collection left beside it was not reported. */
@@ -220,6 +245,41 @@ static PyObject *run_confirm(PyObject *self, PyObject *none)
 }
 
 /* ---- what is open, how much was counted ---- */
+
+/* ---- the spool ---- */
+
+static PyObject *run_finish_spool(PyObject *self, PyObject *keep)
+{
+    sp_run_object *object = (sp_run_object *)self;
+    const int truth = PyObject_IsTrue(keep);
+    if (truth < 0) return NULL;
+    if (object->spool) sp_spool_finish(object->spool, truth);
+    Py_RETURN_NONE;
+}
+
+static PyObject *run_note_metadata(PyObject *self, PyObject *text)
+{
+    sp_run *run = ((sp_run_object *)self)->run;
+    const char *bytes = PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : NULL;
+    if (bytes == NULL) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "metadata must be JSON text");
+        return NULL;
+    }
+    pthread_mutex_lock(&run->lock);
+    sp_note(run, SP_NOTE_METADATA, 0, bytes);
+    pthread_mutex_unlock(&run->lock);
+    Py_RETURN_NONE;
+}
+
+static PyObject *run_spool_path(PyObject *self, void *closure)
+{
+    return Py_NewRef(((sp_run_object *)self)->spool_path);
+}
+
+static PyObject *run_unreported(PyObject *self, void *closure)
+{
+    return PyBool_FromLong(has_unreported((sp_run_object *)self));
+}
 
 static PyObject *run_open_calls(PyObject *self, PyObject *none)
 {
@@ -329,6 +389,8 @@ static PyGetSetDef run_getset[] = {
     {"track_threads", run_track_threads, NULL, "Whether calls carry their thread.", NULL},
     {"track_async", run_track_async, NULL, "Whether calls carry their task.", NULL},
     {"unmatched", run_unmatched, NULL, "Exits that belonged to no open call.", NULL},
+    {"spool_path", run_spool_path, NULL, "The file in which the run survives its process, or None.", NULL},
+    {"unreported", run_unreported, NULL, "Whether calls were entered that are not confirmed.", NULL},
     {"lost", run_lost, NULL, "Calls for which there was no memory.", NULL},
     {"inherited", run_inherited, NULL, "Whether this process is a forked child of the one that opened the run.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -348,6 +410,8 @@ static PyMethodDef run_methods[] = {
      "The lane key (see lane()) of each call of the profile that collect() returned last, int64 in column order, as bytes;\n"
      "None unless keep_lanes was set."},
     {"confirm", run_confirm, METH_NOARGS, "What collect() returned last is written: never report it again."},
+    {"finish_spool", run_finish_spool, METH_O, "Remove the spool, or leave it (keep=True). Nothing more is written to it."},
+    {"note_metadata", run_note_metadata, METH_O, "Put the run's metadata (JSON text) into the spool."},
     {"open_calls", run_open_calls, METH_NOARGS, "The region name of every call that is open now."},
     {"call_counts", run_call_counts, METH_NOARGS, "{region name: entries so far}, open ones included, in order of creation."},
     {"tables", run_tables, METH_NOARGS, "The tables of threads and tasks as they are now: a Profile without calls."},

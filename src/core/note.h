@@ -1,0 +1,20 @@
+/* note.h - telling a run's store of what is not a call: names, threads, anchors. All do nothing for a run without a store. */
+#ifndef SP_CORE_NOTE_H
+#define SP_CORE_NOTE_H
+
+#include "core/run.h"
+
+/* With run->lock held, each of them: so notes are in the order of what they tell. */
+void sp_note_region(sp_run *run, uint32_t id);
+void sp_note_thread(sp_run *run, const sp_thread_row *row);
+void sp_note_thread_end(sp_run *run, const sp_thread_row *row);
+void sp_note_string(sp_run *run, uint32_t id);
+void sp_note_task_name(sp_run *run, const sp_task *task);
+
+/* Anchors that the store has not been told of yet. */
+void sp_note_anchors(sp_run *run);
+
+/* Plain: a number, and a text that may be empty. */
+void sp_note(sp_run *run, sp_note_kind kind, uint32_t index, const char *text);
+
+#endif

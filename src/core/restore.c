@@ -1,0 +1,153 @@
+#include "core/restore.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/registry.h"
+#include "core/task.h"
+
+sp_run *sp_run_restore(const sp_restore_options *options)
+{
+    sp_run *run = calloc(1, sizeof *run);
+    if (run == NULL) return NULL;
+    atomic_init(&run->references, 1);
+    run->tracks_threads = options->tracks_threads;
+    run->tracks_tasks = options->tracks_tasks;
+    run->stride = options->tracks_tasks ? sizeof(sp_async_slot) : sizeof(sp_slot);
+    run->started = options->started;
+    run->start_ns = options->start_ns;
+    pthread_mutex_init(&run->collecting, NULL);
+    pthread_mutex_init(&run->lock, NULL);
+    return run;
+}
+
+bool sp_run_restore_anchor(sp_run *run, sp_anchor anchor)
+{
+    sp_timeline *timeline = &run->timeline;
+    const sp_anchor *last = timeline->count ? &timeline->anchors[timeline->count - 1] : NULL;
+    if (last && (anchor.ticks <= last->ticks || anchor.ns <= last->ns)) return true;
+    if (timeline->count == timeline->size) {
+        const size_t size = timeline->size ? timeline->size * 2 : 64;
+        sp_anchor *anchors = realloc(timeline->anchors, size * sizeof *anchors);
+        if (anchors == NULL) return false;
+        timeline->anchors = anchors;
+        timeline->size = size;
+    }
+    timeline->anchors[timeline->count++] = anchor;
+    return true;
+}
+
+static sp_thread_row *row_new(uint32_t index, const sp_run *run)
+{
+    sp_thread_row *row = calloc(1, sizeof *row);
+    char name[32];
+    snprintf(name, sizeof name, "thread %u", index);
+    char *kept = row ? strdup(name) : NULL;
+    if (kept == NULL) {
+        free(row);
+        return NULL;
+    }
+    row->index = (int32_t)index;
+    row->name = kept;
+    row->start = run->started;
+    row->cpu_ns = -1;
+    row->released = true; /* its thread is not of this process: nothing can be sampled */
+    return row;
+}
+
+sp_thread_row *sp_run_restore_row(sp_run *run, uint32_t index)
+{
+    if (index >= run->row_size) {
+        size_t size = run->row_size ? run->row_size : 16;
+        while (size <= index) size *= 2;
+        sp_thread_row **rows = realloc(run->rows, size * sizeof *rows);
+        if (rows == NULL) return NULL;
+        run->rows = rows;
+        run->row_size = size;
+    }
+    while (run->row_count <= index) {
+        sp_thread_row *row = row_new((uint32_t)run->row_count, run);
+        if (row == NULL) return NULL;
+        run->rows[run->row_count++] = row;
+    }
+    return run->rows[index];
+}
+
+bool sp_run_restore_string(sp_run *run, uint32_t id, const char *text)
+{
+    if (id != run->string_count) return true; /* told twice, or one before it is lost: names of tasks are then unknown */
+    if (run->string_count == run->string_size) {
+        const size_t size = run->string_size ? run->string_size * 2 : 32;
+        char **strings = realloc(run->strings, size * sizeof *strings);
+        if (strings == NULL) return false;
+        run->strings = strings;
+        run->string_size = size;
+    }
+    char *copy = strdup(text);
+    if (copy == NULL) return false;
+    run->strings[run->string_count++] = copy;
+    return true;
+}
+
+bool sp_run_restore_tasks(sp_run *run, uint32_t page, const sp_task *tasks, size_t count)
+{
+    if (page != run->task_page_count || count > SP_TASKS_PER_PAGE) return true;
+    sp_task **pages = realloc(run->task_pages, (page + 1) * sizeof *pages);
+    if (pages) run->task_pages = pages;
+    bool *stored = pages ? realloc(run->task_page_stored, (page + 1) * sizeof *stored) : NULL;
+    if (stored == NULL) return false;
+    run->task_page_stored = stored;
+    stored[page] = false;
+    pages[page] = calloc(SP_TASKS_PER_PAGE, sizeof **pages);
+    if (pages[page] == NULL) return false;
+    memcpy(pages[page], tasks, count * sizeof *tasks);
+    for (size_t i = 0; i < count; i++) {
+        sp_task *task = &pages[page][i];
+        task->index = (int32_t)(page * SP_TASKS_PER_PAGE + i);
+        if (task->name_kind != SP_NAME_NUMBERED) task->name_kind = SP_NAME_NONE;
+    }
+    run->task_page_count = page + 1;
+    run->task_count = (size_t)page * SP_TASKS_PER_PAGE + count;
+    return true;
+}
+
+static sp_log *log_of_row(sp_run *run, uint32_t row)
+{
+    for (sp_log *log = run->logs; log; log = log->next_of_run) {
+        if (log->row->index == (int32_t)row) return log;
+    }
+    sp_thread_row *described = sp_run_restore_row(run, row);
+    sp_log *log = described ? calloc(1, sizeof *log) : NULL;
+    if (log == NULL) return NULL;
+    log->stride = run->stride;
+    log->lane_index = SP_NO_TASK;
+    log->run = run;
+    log->row = described;
+    log->orphaned = true;
+    log->next_of_run = run->logs;
+    run->logs = log;
+    atomic_fetch_add_explicit(&run->references, 1, memory_order_relaxed);
+    return log;
+}
+
+bool sp_run_restore_block(sp_run *run, uint32_t row, char *begin, char *end)
+{
+    sp_log *log = log_of_row(run, row);
+    sp_block *block = log ? calloc(1, sizeof *block) : NULL;
+    if (block == NULL) return false;
+    block->memory = SP_BLOCK_BORROWED;
+    block->begin = begin;
+    block->end = end;
+    block->bytes = (size_t)(end - begin);
+    if (log->tail) {
+        atomic_store_explicit(&log->tail->next, block, memory_order_relaxed);
+    } else {
+        log->head = log->scan_block = block;
+        log->scan_next = begin;
+    }
+    log->tail = block;
+    log->limit = end;
+    atomic_store_explicit(&log->next, end, memory_order_relaxed);
+    return true;
+}

@@ -1,0 +1,60 @@
+/*
+ * store.h - where a run keeps what must outlive the process: event blocks, task pages and notes of everything else.
+ *
+ * A run without a store uses anonymous memory. A store maps its memory from a file (formats/spool.h is the one there is),
+ * so that what was recorded is there after the process has been killed. Core knows only this interface.
+ */
+#ifndef SP_CORE_STORE_H
+#define SP_CORE_STORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct sp_store sp_store;
+
+typedef enum sp_chunk_kind { SP_CHUNK_EVENTS = 1, SP_CHUNK_TASKS = 2, SP_CHUNK_JOURNAL = 3 } sp_chunk_kind;
+
+/* What a note is about; docs/spool-format.md has the payloads. Numbers are stored: they never change. */
+typedef enum sp_note_kind {
+    SP_NOTE_REGION = 1,      /* index: id */
+    SP_NOTE_THREAD = 2,      /* index: row */
+    SP_NOTE_THREAD_END = 3,  /* index: row */
+    SP_NOTE_STRING = 4,      /* index: id of the interned string */
+    SP_NOTE_TASK_NAME = 5,   /* index: task */
+    SP_NOTE_ANCHOR = 6,
+    SP_NOTE_METADATA = 7,    /* JSON text of the run's metadata */
+    SP_NOTE_COLLECT = 8,     /* a collection begins; index: its number */
+    SP_NOTE_CONFIRM = 9,     /* it is in a file; index: its number */
+    SP_NOTE_LIMIT = 10       /* the limit was reached */
+} sp_note_kind;
+
+typedef struct sp_store_operations {
+    /* Zeroed memory for `bytes`, at least; *bytes becomes what there is. `owner`: the row of the log, or the page of tasks.
+     * NULL when there is no room; errno tells why. */
+    void *(*map)(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t *bytes);
+    /* Memory that is written rarely from now on may leave; what is in it stays. */
+    void (*park)(sp_store *store, void *memory, size_t bytes);
+    /* The contents are not needed any more. */
+    void (*drop)(sp_store *store, void *memory, size_t bytes);
+    /* Append a note: its parts one after the other. False when there is no room. */
+    bool (*note)(sp_store *store, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes, size_t count);
+    /* In a forked child: what was recorded stays readable and writable, in private; the file is the parent's. */
+    void (*inherit)(sp_store *store);
+    void (*release)(sp_store *store);
+} sp_store_operations;
+
+
+struct sp_store {
+    const sp_store_operations *operations;
+    _Atomic(int) references; /* its maker, the run, and every block */
+};
+
+static inline sp_store *sp_store_share(sp_store *store)
+{
+    atomic_fetch_add_explicit(&store->references, 1, memory_order_relaxed);
+    return store;
+}
+
+#endif

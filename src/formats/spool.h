@@ -1,0 +1,63 @@
+/*
+ * spool.h - the file in which a run survives its process. docs/spool-format.md is its specification.
+ *
+ *   page 0   header: version, sizes, clock, who writes it
+ *   then     chunks, each behind a header of its own: events of one thread | task rows | journal
+ *
+ * All of it is mapped shared, so that the page cache has every store of the process at the moment it dies, however it
+ * dies. Nothing is synced: a spool is no help against the machine's own death, which no call would be worth waiting for.
+ */
+#ifndef SP_FORMATS_SPOOL_H
+#define SP_FORMATS_SPOOL_H
+
+#include "analysis/profile.h"
+#include "core/run.h"
+#include "core/store.h"
+
+#define SP_SPOOL_VERSION 1
+
+typedef struct sp_spool_options {
+    const char *path;      /* of the spool; must not exist */
+    const char *output;    /* the file that the run will be written to: told in the header */
+    bool tracks_threads, tracks_tasks;
+    uint64_t limit;        /* bytes the file may take; 0: no limit */
+} sp_spool_options;
+
+/* Make a spool. SP_ERR_IO names the path. */
+sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_error *error);
+
+/* Tell the spool when the run started and what its first anchor is. */
+void sp_spool_begin(sp_store *store, sp_ticks started, int64_t start_ns);
+
+/* Remove the file (it is of no use any more) or leave it. The memory stays valid until the last reference is released. */
+void sp_spool_finish(sp_store *store, bool keep);
+
+/* Whether the file system that holds `directory` is local, so that a shared mapping is cheap and coherent there. */
+bool sp_spool_is_local(const char *directory);
+
+/* What a spool says about itself and its writer. */
+typedef struct sp_spool_info {
+    int64_t pid;
+    bool alive;        /* the process that writes it lives */
+    bool tracks_threads, tracks_tasks;
+    int64_t start_ns;
+    char output[2048];
+} sp_spool_info;
+
+/* SP_ERR_FOREIGN when it is no spool, SP_ERR_SCHEMA for an unknown version, SP_ERR_CORRUPT, SP_ERR_IO. */
+sp_status sp_spool_inspect(const char *path, sp_spool_info *info, sp_error *error);
+
+/* What was left unreported in the spool, read or salvaged. */
+typedef struct sp_salvage {
+    uint64_t open_calls;     /* calls that had not ended; they end at the last moment that the spool knows */
+    uint64_t damaged_bytes;  /* of the file that could not be understood and were left out */
+    bool limited;            /* recording had stopped because the limit was reached */
+} sp_salvage;
+
+/*
+ * The calls in a spool as a profile, also while its process goes on recording (a view of one moment). Calls that are open
+ * carry {"open": true} as event metadata. The file is not changed.
+ */
+sp_status sp_spool_read(const char *path, sp_profile **out, sp_salvage *salvage, sp_error *error);
+
+#endif

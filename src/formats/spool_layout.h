@@ -1,0 +1,63 @@
+/* spool_layout.h - the bytes of a spool, shared by its writer and its reader. docs/spool-format.md says the same in words. */
+#ifndef SP_FORMATS_SPOOL_LAYOUT_H
+#define SP_FORMATS_SPOOL_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define SP_SPOOL_MAGIC "SPSPOOL\n"
+#define SP_SPOOL_PAGE 4096u
+#define SP_SPOOL_ENDIAN 0x01020304u
+#define SP_CHUNK_MAGIC 0x4b435053u /* "SPCK" */
+
+typedef struct sp_spool_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t endian;
+    uint32_t slot_bytes;  /* 24, or 32 with await times */
+    uint32_t task_bytes;  /* sizeof(sp_task) of the writer */
+    uint32_t clock;       /* sp_clock_source */
+    uint32_t tracks;      /* bit 0: threads, bit 1: tasks */
+    int64_t pid;
+    uint64_t process_start; /* of /proc/PID/stat: with the boot id, what tells the process from a later one of its number */
+    char boot_id[40];
+    uint64_t first_ticks; /* an anchor from before the run: with the run's first, the counter's rate */
+    int64_t first_ns;
+    uint64_t started; /* ticks */
+    int64_t start_ns;
+    char output[2048];
+    uint32_t crc; /* of everything before it */
+} sp_spool_header;
+
+typedef struct sp_chunk_header {
+    uint32_t magic;
+    uint32_t kind; /* sp_chunk_kind */
+    uint64_t bytes; /* with this header; a multiple of the page */
+    uint32_t owner;
+    uint32_t stride;
+    uint64_t sequence; /* in order of allocation: the blocks of one thread follow it */
+    uint32_t crc;      /* of everything before it */
+    _Atomic(uint32_t) dropped; /* 1: the contents are of no use any more */
+    uint8_t reserved[24];
+} sp_chunk_header;
+
+/* A note in a journal chunk. `bytes` is stored last: 0 is the end of the journal. */
+typedef struct sp_note_header {
+    _Atomic(uint32_t) bytes; /* with this header, padded to 8 */
+    uint32_t size;           /* of the payload */
+    uint16_t kind;           /* sp_note_kind */
+    uint16_t reserved;
+    uint32_t index;
+    uint32_t crc; /* of size, kind, reserved, index and the payload */
+    uint32_t padding;
+} sp_note_header;
+
+_Static_assert(sizeof(sp_chunk_header) == 64, "a chunk header takes 64 bytes");
+_Static_assert(sizeof(sp_note_header) == 24, "a note header takes 24 bytes");
+_Static_assert(sizeof(sp_spool_header) <= SP_SPOOL_PAGE, "the header takes a page");
+
+/* When the process with this id began (0: there is none), and which boot of the machine this is. */
+uint64_t sp_process_start(int64_t pid);
+void sp_boot_id(char text[40]);
+
+#endif

@@ -1,0 +1,540 @@
+/*
+ * spool_read.c - a spool as a run again, and that run as a profile.
+ *
+ * The file is mapped privately: slots are marked and open calls closed in the reader's own copy of their pages. Nothing in
+ * it is believed: every size, id and index is checked against what is there, and what cannot be understood is left out and
+ * counted.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libdeflate.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "analysis/collect.h"
+#include "core/restore.h"
+#include "core/task.h"
+#include "formats/spool.h"
+#include "formats/spool_layout.h"
+
+/* A chunk that was found, in the file's own order. */
+typedef struct found {
+    sp_chunk_header *header;
+    uint64_t bytes;
+} found;
+
+/* A call that had not ended. */
+typedef struct open_call {
+    uint32_t region;
+    sp_ticks start;
+} open_call;
+
+typedef struct reader {
+    const char *path;
+    char *memory;
+    uint64_t size;
+    const sp_spool_header *header;
+    found *chunks;
+    size_t chunk_count, chunk_size;
+    sp_run *run;
+    uint32_t collected, confirmed; /* numbers of the last collection, and of the last that is in a file */
+    char *metadata; /* JSON text, in the journal; NULL: none */
+    sp_ticks latest;
+    open_call *open;
+    size_t open_count, open_size;
+    sp_salvage salvage;
+} reader;
+
+/* ---- the file ---- */
+
+static sp_status map_file(reader *r, sp_error *error)
+{
+    const int file = open(r->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (file < 0) {
+        return sp_fail_errno(error, errno == ENOENT ? SP_ERR_NOT_FOUND : SP_ERR_IO, "cannot open the spool %s", r->path);
+    }
+    struct stat status;
+    if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size < (off_t)SP_SPOOL_PAGE) {
+        close(file);
+        return sp_fail(error, SP_ERR_FOREIGN, "%s is not a spool", r->path);
+    }
+    r->size = (uint64_t)status.st_size;
+    r->memory = mmap(NULL, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
+    const int system = errno;
+    close(file);
+    if (r->memory == MAP_FAILED) {
+        r->memory = NULL;
+        errno = system;
+        return sp_fail_errno(error, SP_ERR_IO, "cannot map the spool %s", r->path);
+    }
+    return SP_OK;
+}
+
+static sp_status check_header(reader *r, sp_error *error)
+{
+    const sp_spool_header *h = r->header = (const sp_spool_header *)r->memory;
+    if (memcmp(h->magic, SP_SPOOL_MAGIC, sizeof h->magic) != 0) {
+        return sp_fail(error, SP_ERR_FOREIGN, "%s is not a spool", r->path);
+    }
+    if (h->endian != SP_SPOOL_ENDIAN) {
+        return sp_fail(error, SP_ERR_UNSUPPORTED, "%s is the spool of a machine with another byte order", r->path);
+    }
+    if (h->version != SP_SPOOL_VERSION) {
+        return sp_fail(error, SP_ERR_SCHEMA, "%s has spool version %u; this is version %d", r->path, h->version,
+                       SP_SPOOL_VERSION);
+    }
+    const uint32_t slot = h->tracks & 2 ? sizeof(sp_async_slot) : sizeof(sp_slot);
+    if (h->crc != libdeflate_crc32(0, h, offsetof(sp_spool_header, crc)) || h->slot_bytes != slot ||
+        h->task_bytes != sizeof(sp_task) || !memchr(h->output, 0, sizeof h->output)) {
+        return sp_fail(error, SP_ERR_CORRUPT, "the header of the spool %s is damaged", r->path);
+    }
+    return SP_OK;
+}
+
+static bool writer_lives(const sp_spool_header *h)
+{
+    char boot[40];
+    sp_boot_id(boot);
+    if (memcmp(boot, h->boot_id, sizeof boot) != 0) return false;
+    return h->process_start != 0 && sp_process_start(h->pid) == h->process_start;
+}
+
+sp_status sp_spool_inspect(const char *path, sp_spool_info *info, sp_error *error)
+{
+    reader r = {.path = path};
+    sp_status status = map_file(&r, error);
+    if (status == SP_OK) status = check_header(&r, error);
+    if (status == SP_OK) {
+        *info = (sp_spool_info){.pid = r.header->pid, .alive = writer_lives(r.header), .start_ns = r.header->start_ns,
+                                .tracks_threads = r.header->tracks & 1, .tracks_tasks = r.header->tracks & 2};
+        memcpy(info->output, r.header->output, sizeof info->output);
+    }
+    if (r.memory) munmap(r.memory, r.size);
+    return status;
+}
+
+/* ---- chunks ---- */
+
+static bool chunk_is_whole(const reader *r, uint64_t offset)
+{
+    const sp_chunk_header *h = (const sp_chunk_header *)(r->memory + offset);
+    return h->magic == SP_CHUNK_MAGIC && h->crc == libdeflate_crc32(0, h, offsetof(sp_chunk_header, crc)) &&
+        h->bytes >= SP_SPOOL_PAGE && h->bytes % SP_SPOOL_PAGE == 0 && h->bytes <= r->size - offset;
+}
+
+static bool page_is_empty(const char *page)
+{
+    const uint64_t *words = (const uint64_t *)page;
+    for (size_t i = 0; i < SP_SPOOL_PAGE / sizeof *words; i++) {
+        if (words[i]) return false;
+    }
+    return true;
+}
+
+static bool add_chunk(reader *r, uint64_t offset)
+{
+    if (r->chunk_count == r->chunk_size) {
+        const size_t size = r->chunk_size ? r->chunk_size * 2 : 64;
+        found *chunks = realloc(r->chunks, size * sizeof *chunks);
+        if (chunks == NULL) return false;
+        r->chunks = chunks;
+        r->chunk_size = size;
+    }
+    sp_chunk_header *header = (sp_chunk_header *)(r->memory + offset);
+    r->chunks[r->chunk_count++] = (found){header, header->bytes};
+    return true;
+}
+
+static int by_sequence(const void *a, const void *b)
+{
+    const uint64_t left = ((const found *)a)->header->sequence, right = ((const found *)b)->header->sequence;
+    return (left > right) - (left < right);
+}
+
+/* Chunks begin on pages. A page that begins none and is not empty is damage; the search goes on behind it. */
+static sp_status find_chunks(reader *r, sp_error *error)
+{
+    const uint64_t whole = r->size / SP_SPOOL_PAGE * SP_SPOOL_PAGE;
+    for (uint64_t offset = SP_SPOOL_PAGE; offset < whole;) {
+        if (!chunk_is_whole(r, offset)) {
+            if (!page_is_empty(r->memory + offset)) r->salvage.damaged_bytes += SP_SPOOL_PAGE;
+            offset += SP_SPOOL_PAGE;
+            continue;
+        }
+        const sp_chunk_header *header = (const sp_chunk_header *)(r->memory + offset);
+        const bool live = atomic_load_explicit(&header->dropped, memory_order_acquire) == 0;
+        if (live && !add_chunk(r, offset)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+        offset += header->bytes;
+    }
+    qsort(r->chunks, r->chunk_count, sizeof *r->chunks, by_sequence);
+    return SP_OK;
+}
+
+/* ---- the journal ---- */
+
+static void saw(reader *r, sp_ticks ticks)
+{
+    if (ticks > r->latest) r->latest = ticks;
+}
+
+/* The next text of a note: a flag, then the bytes with their NUL. False when the note ends before the text does. */
+static bool take_text(const char **at, const char *end, const char **text)
+{
+    if (*at >= end) return false;
+    const bool present = *(*at)++ == 1;
+    *text = NULL;
+    if (!present) return true;
+    const char *nul = memchr(*at, 0, (size_t)(end - *at));
+    if (nul == NULL) return false;
+    *text = *at;
+    *at = nul + 1;
+    return true;
+}
+
+static bool read_region(reader *r, uint32_t index, const char *at, const char *end)
+{
+    int64_t line;
+    const char *texts[4];
+    if ((size_t)(end - at) < sizeof line) return true;
+    memcpy(&line, at, sizeof line);
+    at += sizeof line;
+    for (int i = 0; i < 4; i++) {
+        if (!take_text(&at, end, &texts[i])) return true;
+    }
+    uint32_t id;
+    if (texts[0] == NULL || index != r->run->region_count) return true;
+    return sp_run_region(r->run, texts[0], texts[1], line, texts[2], texts[3], &id, NULL) == SP_OK;
+}
+
+static bool read_thread(reader *r, uint32_t index, const char *at, const char *end)
+{
+    int64_t numbers[4];
+    /* A row is told of when it is made: indices come in order, and none is far ahead. */
+    if ((size_t)(end - at) <= sizeof numbers || end[-1] != '\0' || index > r->run->row_count) return true;
+    memcpy(numbers, at, sizeof numbers);
+    sp_thread_row *row = sp_run_restore_row(r->run, index);
+    char *name = row ? strdup(at + sizeof numbers) : NULL;
+    if (name == NULL) return false;
+    free(row->name);
+    row->name = name;
+    row->ident = numbers[0];
+    row->native_id = numbers[1];
+    row->start = (sp_ticks)numbers[2];
+    row->daemon = numbers[3] != 0;
+    saw(r, row->start);
+    return true;
+}
+
+static void read_thread_end(reader *r, uint32_t index, const char *at, const char *end)
+{
+    int64_t numbers[2];
+    if ((size_t)(end - at) < sizeof numbers || index >= r->run->row_count) return;
+    memcpy(numbers, at, sizeof numbers);
+    r->run->rows[index]->end = (sp_ticks)numbers[0];
+    r->run->rows[index]->cpu_ns = numbers[1];
+    saw(r, (sp_ticks)numbers[0]);
+}
+
+static bool read_anchor(reader *r, const char *at, const char *end)
+{
+    sp_anchor anchor;
+    if ((size_t)(end - at) < sizeof anchor) return true;
+    memcpy(&anchor, at, sizeof anchor);
+    saw(r, anchor.ticks);
+    return sp_run_restore_anchor(r->run, anchor);
+}
+
+static bool read_note(reader *r, const sp_note_header *note)
+{
+    const char *at = (const char *)(note + 1), *end = at + note->size;
+    switch ((sp_note_kind)note->kind) {
+    case SP_NOTE_REGION: return read_region(r, note->index, at, end);
+    case SP_NOTE_THREAD: return read_thread(r, note->index, at, end);
+    case SP_NOTE_THREAD_END: read_thread_end(r, note->index, at, end); break;
+    case SP_NOTE_STRING:
+        if (at < end && end[-1] == '\0') return sp_run_restore_string(r->run, note->index, at);
+        break;
+    case SP_NOTE_ANCHOR: return read_anchor(r, at, end);
+    case SP_NOTE_METADATA:
+        if (at < end && end[-1] == '\0') r->metadata = (char *)at;
+        break;
+    case SP_NOTE_COLLECT: r->collected = note->index; break;
+    case SP_NOTE_CONFIRM: r->confirmed = note->index; break;
+    case SP_NOTE_LIMIT: r->salvage.limited = true; break;
+    case SP_NOTE_TASK_NAME: break; /* read when the tasks are there */
+    }
+    return true;
+}
+
+/* The next whole note of a journal chunk, or NULL. */
+static const sp_note_header *next_note(reader *r, const found *chunk, uint64_t *offset)
+{
+    const char *base = (const char *)chunk->header;
+    if (chunk->bytes - *offset < sizeof(sp_note_header)) return NULL;
+    const sp_note_header *note = (const sp_note_header *)(base + *offset);
+    const uint32_t bytes = atomic_load_explicit(&note->bytes, memory_order_acquire);
+    if (bytes == 0) return NULL;
+    bool whole = bytes % 8 == 0 && bytes >= sizeof *note && bytes <= chunk->bytes - *offset &&
+        note->size <= bytes - sizeof *note;
+    if (whole) {
+        const uint32_t head = libdeflate_crc32(0, &note->size, offsetof(sp_note_header, crc) - offsetof(sp_note_header, size));
+        whole = note->crc == libdeflate_crc32(head, note + 1, note->size);
+    }
+    if (!whole) {
+        /* Without its size the notes behind it cannot be found. */
+        r->salvage.damaged_bytes += chunk->bytes - *offset;
+        return NULL;
+    }
+    *offset += bytes;
+    return note;
+}
+
+typedef bool (*note_reader)(reader *r, const sp_note_header *note);
+
+static sp_status read_journal(reader *r, note_reader read, sp_error *error)
+{
+    for (size_t i = 0; i < r->chunk_count; i++) {
+        if (r->chunks[i].header->kind != SP_CHUNK_JOURNAL) continue;
+        uint64_t offset = sizeof(sp_chunk_header);
+        const sp_note_header *note;
+        while ((note = next_note(r, &r->chunks[i], &offset))) {
+            if (!read(r, note)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+        }
+    }
+    return SP_OK;
+}
+
+/* ---- tasks ---- */
+
+static bool read_task_name(reader *r, const sp_note_header *note)
+{
+    const char *text = (const char *)(note + 1);
+    if (note->kind != SP_NOTE_TASK_NAME || note->size == 0 || text[note->size - 1] != '\0') return true;
+    if (note->index >= r->run->task_count) return true;
+    sp_run_task_name(r->run, sp_run_task(r->run, (int32_t)note->index), text);
+    return true;
+}
+
+static sp_status read_tasks(reader *r, sp_error *error)
+{
+    for (size_t i = 0; i < r->chunk_count; i++) {
+        const found *chunk = &r->chunks[i];
+        if (chunk->header->kind != SP_CHUNK_TASKS) continue;
+        if (chunk->bytes - sizeof(sp_chunk_header) < SP_TASKS_PER_PAGE * sizeof(sp_task)) continue;
+        const sp_task *tasks = (const sp_task *)(chunk->header + 1);
+        size_t count = 0;
+        while (count < SP_TASKS_PER_PAGE && tasks[count].created) {
+            saw(r, tasks[count].created);
+            saw(r, tasks[count].done);
+            saw(r, atomic_load_explicit(&tasks[count].last_step_end, memory_order_relaxed));
+            count++;
+        }
+        if (!sp_run_restore_tasks(r->run, chunk->header->owner, tasks, count)) {
+            return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+        }
+    }
+    return read_journal(r, read_task_name, error);
+}
+
+/* ---- calls ---- */
+
+static bool remember_open(reader *r, uint32_t region, sp_ticks start)
+{
+    if (r->open_count == r->open_size) {
+        const size_t size = r->open_size ? r->open_size * 2 : 16;
+        open_call *list = realloc(r->open, size * sizeof *list);
+        if (list == NULL) return false;
+        r->open = list;
+        r->open_size = size;
+    }
+    r->open[r->open_count++] = (open_call){region, start};
+    return true;
+}
+
+/* What of a slot can be used. A mark of a collection counts if that collection is in a file. */
+static void check_slot(reader *r, sp_slot *slot)
+{
+    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
+    const uint32_t id = region & SP_REGION_ID;
+    const sp_ticks start = atomic_load_explicit(&slot->start, memory_order_relaxed);
+    const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_relaxed);
+    const bool reported = region == SP_REGION_DONE || (region & SP_REGION_KEPT && r->confirmed == r->collected);
+    const bool damaged = id >= r->run->region_count || (end != SP_SLOT_OPEN && end < start) ||
+        slot->task < SP_NO_TASK || slot->task >= (int64_t)r->run->task_count + (slot->task == SP_NO_TASK);
+    if (damaged && !reported) r->salvage.damaged_bytes += r->header->slot_bytes;
+    if (reported || damaged || end == SP_SLOT_ABANDONED) {
+        atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
+        if (end == SP_SLOT_OPEN) atomic_store_explicit(&slot->end, start, memory_order_relaxed);
+        return;
+    }
+    atomic_store_explicit(&slot->region, id, memory_order_relaxed);
+    saw(r, start);
+    if (end != SP_SLOT_OPEN) saw(r, end);
+}
+
+static sp_status read_events(reader *r, sp_error *error)
+{
+    for (size_t i = 0; i < r->chunk_count; i++) {
+        const found *chunk = &r->chunks[i];
+        if (chunk->header->kind != SP_CHUNK_EVENTS) continue;
+        const uint32_t row = chunk->header->owner, stride = r->header->slot_bytes;
+        if (chunk->header->stride != stride || row > r->run->row_count) {
+            r->salvage.damaged_bytes += chunk->bytes;
+            continue;
+        }
+        char *begin = (char *)(chunk->header + 1), *limit = (char *)chunk->header + chunk->bytes, *end = begin;
+        while (limit - end >= (ptrdiff_t)stride && atomic_load_explicit(&((sp_slot *)end)->start, memory_order_acquire)) {
+            check_slot(r, (sp_slot *)end);
+            end += stride;
+        }
+        if (end > begin && !sp_run_restore_block(r->run, row, begin, end)) {
+            return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+        }
+    }
+    return SP_OK;
+}
+
+/* Calls that are open end at the last moment that the spool knows. */
+static sp_status close_open_calls(reader *r, sp_error *error)
+{
+    for (sp_log *log = r->run->logs; log; log = log->next_of_run) {
+        for (sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_relaxed)) {
+            for (char *at = block->begin; at < block->end; at += log->stride) {
+                sp_slot *slot = (sp_slot *)at;
+                if (atomic_load_explicit(&slot->end, memory_order_relaxed) != SP_SLOT_OPEN) continue;
+                const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
+                const sp_ticks start = atomic_load_explicit(&slot->start, memory_order_relaxed);
+                if (!remember_open(r, region, start)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+                /* The await word is the lane's total at entry until an exit turns it into a difference: not known. */
+                if (log->stride == sizeof(sp_async_slot)) ((sp_async_slot *)slot)->await = 0;
+                atomic_store_explicit(&slot->end, r->latest, memory_order_relaxed);
+            }
+        }
+    }
+    r->salvage.open_calls = r->open_count;
+    return SP_OK;
+}
+
+/* ---- the timeline ---- */
+
+static bool begin_timeline(reader *r)
+{
+    r->run->timeline.restored = true;
+    r->run->timeline.source = (sp_clock_source)r->header->clock;
+    return sp_run_restore_anchor(r->run, (sp_anchor){r->header->first_ticks, r->header->first_ns});
+}
+
+/* ---- marks ---- */
+
+/* Put {"open": true} at the calls that were open; rows with none are left as they are. */
+static sp_status mark_row(reader *r, sp_profile *profile, sp_row *row, sp_error *error)
+{
+    static const char plain[] = "{}", marked[] = "{\"open\":true}";
+    const char *name = profile->names[row->name];
+    bool *open = calloc(row->count ? row->count : 1, sizeof *open);
+    if (open == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+    uint64_t marks = 0;
+    sp_timeline_cursor cursor = {.timeline = &r->run->timeline};
+    const int64_t end_ns = sp_timeline_to_ns(&cursor, r->latest);
+    for (size_t i = 0; i < r->open_count; i++) {
+        if (strcmp(r->run->regions[r->open[i].region]->name, name) != 0) continue;
+        const int64_t start_ns = sp_timeline_to_ns(&cursor, r->open[i].start);
+        for (uint64_t k = row->first; k < row->first + row->count; k++) {
+            if (profile->columns[SP_COLUMN_START][k] != start_ns || profile->columns[SP_COLUMN_END][k] != end_ns ||
+                open[k - row->first]) continue;
+            open[k - row->first] = true;
+            marks++;
+            break;
+        }
+    }
+    if (marks) {
+        char *text = malloc(2 + row->count * (sizeof plain) + marks * (sizeof marked - sizeof plain) + 1);
+        if (text == NULL) {
+            free(open);
+            return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+        }
+        char *at = text;
+        for (uint64_t k = 0; k < row->count; k++) {
+            *at++ = k ? ',' : '[';
+            const char *piece = open[k] ? marked : plain;
+            const size_t size = open[k] ? sizeof marked - 1 : sizeof plain - 1;
+            memcpy(at, piece, size);
+            at += size;
+        }
+        *at++ = ']';
+        *at = '\0';
+        row->event_metadata = text;
+    }
+    free(open);
+    return SP_OK;
+}
+
+static sp_status mark_open_calls(reader *r, sp_profile *profile, sp_error *error)
+{
+    for (size_t i = 0; i < profile->row_count && r->open_count; i++) {
+        const sp_status status = mark_row(r, profile, &profile->rows[i], error);
+        if (status != SP_OK) return status;
+    }
+    return SP_OK;
+}
+
+static sp_status set_metadata(reader *r, sp_profile *profile, sp_error *error)
+{
+    sp_status status = sp_profile_set_int(profile, "start_time_ns", r->header->start_ns);
+    if (status == SP_OK) status = sp_profile_set_bool(profile, "recovered", true);
+    if (status == SP_OK) status = sp_profile_set_int(profile, "recovered_open_calls", (int64_t)r->open_count);
+    if (status == SP_OK && r->salvage.damaged_bytes) {
+        status = sp_profile_set_int(profile, "recovered_damaged_bytes", (int64_t)r->salvage.damaged_bytes);
+    }
+    if (status == SP_OK && r->salvage.limited) status = sp_profile_set_bool(profile, "recording_limited", true);
+    sp_timeline_cursor cursor = {.timeline = &r->run->timeline};
+    if (status == SP_OK) {
+        status = sp_profile_set_int(profile, "finalize_time_ns",
+                                    r->latest ? sp_timeline_to_ns(&cursor, r->latest) : r->header->start_ns);
+    }
+    if (status == SP_OK && r->metadata) status = sp_profile_set_string(profile, "spool_metadata", r->metadata);
+    return status == SP_OK ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+}
+
+/* ---- all of it ---- */
+
+static sp_status rebuild(reader *r, sp_error *error)
+{
+    const sp_restore_options options = {.tracks_threads = r->header->tracks & 1, .tracks_tasks = r->header->tracks & 2,
+                                        .started = r->header->started, .start_ns = r->header->start_ns};
+    r->run = sp_run_restore(&options);
+    if (r->run == NULL || !begin_timeline(r)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+    saw(r, r->header->started);
+    sp_status status = find_chunks(r, error);
+    if (status == SP_OK) status = read_journal(r, read_note, error);
+    if (status == SP_OK) status = read_tasks(r, error);
+    if (status == SP_OK) status = read_events(r, error);
+    if (status == SP_OK) status = close_open_calls(r, error);
+    return status;
+}
+
+sp_status sp_spool_read(const char *path, sp_profile **out, sp_salvage *salvage, sp_error *error)
+{
+    reader r = {.path = path};
+    sp_profile *profile = NULL;
+    sp_status status = map_file(&r, error);
+    if (status == SP_OK) status = check_header(&r, error);
+    if (status == SP_OK) status = rebuild(&r, error);
+    if (status == SP_OK) status = sp_run_collect(r.run, 0, 0, &profile, NULL, error);
+    if (status == SP_OK) status = mark_open_calls(&r, profile, error);
+    if (status == SP_OK) status = set_metadata(&r, profile, error);
+    if (r.run) sp_run_drop(r.run);
+    if (r.memory) munmap(r.memory, r.size);
+    free(r.chunks);
+    free(r.open);
+    if (status != SP_OK) {
+        sp_profile_release(profile);
+        return status;
+    }
+    *out = profile;
+    if (salvage) *salvage = r.salvage;
+    return SP_OK;
+}

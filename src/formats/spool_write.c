@@ -1,0 +1,445 @@
+/*
+ * spool_write.c - the store behind a recording run.
+ *
+ * Large chunks are mappings of their own. Small ones are cut from arenas of 1 MiB, and taken up again when they are dropped,
+ * so that thousands of short threads neither need a mapping each nor let the file grow.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libdeflate.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "core/task.h"
+#include "formats/spool.h"
+#include "formats/spool_layout.h"
+
+#define ARENA_BYTES ((size_t)1 << 20)
+#define SMALL_LIMIT ((size_t)256 << 10) /* chunks up to here come from arenas */
+#define JOURNAL_BYTES ((size_t)64 << 10)
+#define GROWTH ((uint64_t)4 << 20) /* the file grows in steps, to keep system calls away from the growing log */
+
+typedef struct sp_extent {
+    char *memory;   /* where it is mapped; the chunk's header comes first */
+    uint64_t offset; /* in the file */
+    size_t bytes;
+    bool small;     /* cut from an arena */
+    bool spare;     /* dropped, waiting to be taken up again */
+} sp_extent;
+
+typedef struct sp_spool {
+    sp_store store;
+    int file;
+    char *path;
+    uint64_t limit;
+    pthread_mutex_t lock; /* all below */
+    sp_spool_header *header;
+    uint64_t used, size; /* of the file */
+    uint64_t sequence;
+    sp_extent *extents;
+    size_t extent_count, extent_size;
+    char **arenas; /* the last one is being cut */
+    size_t arena_count;
+    uint64_t arena_offset;
+    size_t arena_used;
+    char *journal; /* the chunk being appended to */
+    size_t journal_used, journal_bytes;
+    bool finished;  /* nothing is written any more */
+    bool inherited; /* this process is a forked child: memory is private, the file is the parent's */
+} sp_spool;
+
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + SP_SPOOL_PAGE - 1) / SP_SPOOL_PAGE * SP_SPOOL_PAGE;
+}
+
+/* ---- file space ---- */
+
+/* Room for `bytes` more at the end of the file: its offset, or 0 with errno. */
+static uint64_t extend(sp_spool *spool, size_t bytes)
+{
+    const uint64_t end = spool->used + bytes;
+    if (spool->limit && end > spool->limit) {
+        errno = EDQUOT;
+        return 0;
+    }
+    if (end > spool->size) {
+        uint64_t size = (end + GROWTH - 1) / GROWTH * GROWTH;
+        if (spool->limit && size > spool->limit) size = end;
+        /*
+         * Allocated, not only lengthened: a store to a hole on a full disk would kill the process with SIGBUS. Where
+         * the file system cannot allocate ahead, the pages are written once.
+         */
+        const int failed = posix_fallocate(spool->file, (off_t)spool->size, (off_t)(size - spool->size));
+        if (failed) {
+            errno = failed;
+            return 0;
+        }
+        spool->size = size;
+    }
+    const uint64_t offset = spool->used;
+    spool->used = end;
+    return offset;
+}
+
+static char *map_range(sp_spool *spool, uint64_t offset, size_t bytes)
+{
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, spool->file, (off_t)offset);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static sp_extent *extent_new(sp_spool *spool)
+{
+    if (spool->extent_count == spool->extent_size) {
+        const size_t size = spool->extent_size ? spool->extent_size * 2 : 64;
+        sp_extent *extents = realloc(spool->extents, size * sizeof *extents);
+        if (extents == NULL) return NULL;
+        spool->extents = extents;
+        spool->extent_size = size;
+    }
+    return &spool->extents[spool->extent_count];
+}
+
+/* Take up a small chunk of exactly this size that was dropped. */
+static sp_extent *reuse(sp_spool *spool, size_t bytes)
+{
+    for (size_t i = 0; i < spool->extent_count; i++) {
+        sp_extent *extent = &spool->extents[i];
+        if (!extent->spare || extent->bytes != bytes) continue;
+        extent->spare = false;
+        return extent;
+    }
+    return NULL;
+}
+
+static bool arena_new(sp_spool *spool)
+{
+    char **arenas = realloc(spool->arenas, (spool->arena_count + 1) * sizeof *arenas);
+    if (arenas == NULL) return false;
+    spool->arenas = arenas;
+    const uint64_t offset = extend(spool, ARENA_BYTES);
+    char *memory = offset ? map_range(spool, offset, ARENA_BYTES) : NULL;
+    if (memory == NULL) return false;
+    arenas[spool->arena_count++] = memory;
+    spool->arena_offset = offset;
+    spool->arena_used = 0;
+    return true;
+}
+
+static sp_extent *cut(sp_spool *spool, size_t bytes)
+{
+    sp_extent *extent = extent_new(spool);
+    if (extent == NULL) return NULL;
+    if ((spool->arena_count == 0 || spool->arena_used + bytes > ARENA_BYTES) && !arena_new(spool)) return NULL;
+    *extent = (sp_extent){.memory = spool->arenas[spool->arena_count - 1] + spool->arena_used,
+                          .offset = spool->arena_offset + spool->arena_used, .bytes = bytes, .small = true};
+    spool->arena_used += bytes;
+    spool->extent_count++;
+    return extent;
+}
+
+static sp_extent *map_large(sp_spool *spool, size_t bytes)
+{
+    sp_extent *extent = extent_new(spool);
+    const uint64_t offset = extent ? extend(spool, bytes) : 0;
+    char *memory = offset ? map_range(spool, offset, bytes) : NULL;
+    if (memory == NULL) return NULL;
+#ifdef MADV_POPULATE_WRITE
+    /* One call makes all pages writable; a fault for each would cost the recording thread more. */
+    (void)madvise(memory, bytes, MADV_POPULATE_WRITE);
+#endif
+    *extent = (sp_extent){.memory = memory, .offset = offset, .bytes = bytes};
+    spool->extent_count++;
+    return extent;
+}
+
+/* A chunk with at least `payload` bytes behind its header. With the lock held. */
+static sp_chunk_header *chunk_new(sp_spool *spool, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t payload)
+{
+    const size_t bytes = whole_pages(sizeof(sp_chunk_header) + payload);
+    const bool small = bytes <= SMALL_LIMIT;
+    sp_extent *extent = small ? reuse(spool, bytes) : NULL;
+    const bool used_before = extent != NULL;
+    if (extent == NULL) extent = small ? cut(spool, bytes) : map_large(spool, bytes);
+    if (extent == NULL) return NULL;
+    /* A header that is not whole yet must not make a reader take old contents for new ones. */
+    if (used_before) memset(extent->memory, 0, bytes);
+    sp_chunk_header *header = (sp_chunk_header *)extent->memory;
+    header->kind = kind;
+    header->bytes = bytes;
+    header->owner = owner;
+    header->stride = stride;
+    header->sequence = ++spool->sequence;
+    atomic_store_explicit(&header->dropped, 0, memory_order_relaxed);
+    header->magic = SP_CHUNK_MAGIC;
+    header->crc = libdeflate_crc32(0, header, offsetof(sp_chunk_header, crc));
+    return header;
+}
+
+static sp_extent *extent_of(sp_spool *spool, const void *memory)
+{
+    const char *chunk = (const char *)memory - sizeof(sp_chunk_header);
+    /* The latest ones are asked for most. */
+    for (size_t i = spool->extent_count; i-- > 0;) {
+        if (spool->extents[i].memory == chunk) return &spool->extents[i];
+    }
+    return NULL;
+}
+
+/* ---- the store's operations ---- */
+
+static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t *bytes)
+{
+    sp_spool *spool = (sp_spool *)store;
+    void *memory = NULL;
+    pthread_mutex_lock(&spool->lock);
+    errno = EBADF;
+    sp_chunk_header *header = spool->finished || spool->inherited ? NULL : chunk_new(spool, kind, owner, stride, *bytes);
+    if (header) {
+        memory = header + 1;
+        *bytes = header->bytes - sizeof *header;
+    }
+    pthread_mutex_unlock(&spool->lock);
+    return memory;
+}
+
+static void spool_park(sp_store *store, void *memory, size_t bytes)
+{
+    sp_spool *spool = (sp_spool *)store;
+    if (bytes < SMALL_LIMIT || spool->inherited) return;
+    /* A shared mapping: the pages stay in the page cache, and on disk; only this process lets go of them. */
+    (void)madvise((char *)memory - sizeof(sp_chunk_header), bytes + sizeof(sp_chunk_header), MADV_DONTNEED);
+}
+
+static void spool_drop(sp_store *store, void *memory, size_t bytes)
+{
+    sp_spool *spool = (sp_spool *)store;
+    (void)bytes;
+    pthread_mutex_lock(&spool->lock);
+    sp_extent *extent = extent_of(spool, memory);
+    if (extent) {
+        sp_chunk_header *header = (sp_chunk_header *)extent->memory;
+        if (!spool->inherited) atomic_store_explicit(&header->dropped, 1, memory_order_release);
+        if (extent->small) {
+            extent->spare = !spool->inherited;
+        } else {
+            munmap(extent->memory, extent->bytes);
+            /* The header's page stays, so that a reader can step over the hole. */
+            if (!spool->inherited && !spool->finished) {
+                (void)fallocate(spool->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                (off_t)(extent->offset + SP_SPOOL_PAGE), (off_t)(extent->bytes - SP_SPOOL_PAGE));
+            }
+            *extent = spool->extents[--spool->extent_count];
+        }
+    }
+    pthread_mutex_unlock(&spool->lock);
+}
+
+static bool journal_room(sp_spool *spool, size_t bytes)
+{
+    if (spool->journal && spool->journal_used + bytes <= spool->journal_bytes) return true;
+    const size_t wanted = bytes > JOURNAL_BYTES / 4 ? bytes + JOURNAL_BYTES : JOURNAL_BYTES - sizeof(sp_chunk_header);
+    sp_chunk_header *header = chunk_new(spool, SP_CHUNK_JOURNAL, 0, 0, wanted);
+    if (header == NULL) return false;
+    spool->journal = (char *)(header + 1);
+    spool->journal_used = 0;
+    spool->journal_bytes = header->bytes - sizeof *header;
+    return true;
+}
+
+static bool spool_note(sp_store *store, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes,
+                       size_t count)
+{
+    sp_spool *spool = (sp_spool *)store;
+    size_t payload = 0;
+    for (size_t i = 0; i < count; i++) payload += sizes[i];
+    const size_t bytes = (sizeof(sp_note_header) + payload + 7) / 8 * 8;
+    if (payload > UINT32_MAX / 2) return false;
+    pthread_mutex_lock(&spool->lock);
+    const bool room = !spool->finished && !spool->inherited && journal_room(spool, bytes);
+    if (room) {
+        sp_note_header *note = (sp_note_header *)(spool->journal + spool->journal_used);
+        char *at = (char *)(note + 1);
+        for (size_t i = 0; i < count; i++) {
+            if (sizes[i]) memcpy(at, parts[i], sizes[i]);
+            at += sizes[i];
+        }
+        note->size = (uint32_t)payload;
+        note->kind = (uint16_t)kind;
+        note->index = index;
+        const uint32_t head = libdeflate_crc32(0, &note->size, offsetof(sp_note_header, crc) - offsetof(sp_note_header, size));
+        note->crc = libdeflate_crc32(head, note + 1, payload);
+        atomic_store_explicit(&note->bytes, (uint32_t)bytes, memory_order_release);
+        spool->journal_used += bytes;
+    }
+    pthread_mutex_unlock(&spool->lock);
+    return room;
+}
+
+static void spool_free(sp_spool *spool)
+{
+    for (size_t i = 0; i < spool->extent_count; i++) {
+        if (!spool->extents[i].small) munmap(spool->extents[i].memory, spool->extents[i].bytes);
+    }
+    for (size_t i = 0; i < spool->arena_count; i++) munmap(spool->arenas[i], ARENA_BYTES);
+    if (spool->header) munmap(spool->header, SP_SPOOL_PAGE);
+    if (spool->file >= 0) close(spool->file);
+    pthread_mutex_destroy(&spool->lock);
+    free(spool->extents);
+    free(spool->arenas);
+    free(spool->path);
+    free(spool);
+}
+
+static void spool_release(sp_store *store)
+{
+    if (atomic_fetch_sub_explicit(&store->references, 1, memory_order_acq_rel) == 1) spool_free((sp_spool *)store);
+}
+
+static void spool_inherit(sp_store *store);
+
+static const sp_store_operations operations = {spool_map, spool_park, spool_drop, spool_note, spool_inherit, spool_release};
+
+/* ---- making and ending a spool ---- */
+
+static void read_boot_id(char *text, size_t size)
+{
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file == NULL) return;
+    if (fgets(text, (int)size, file)) text[strcspn(text, "\n")] = '\0';
+    fclose(file);
+}
+
+/* Field 22 of /proc/PID/stat, in clock ticks since boot; the name in field 2 may hold anything, spaces and brackets too. */
+uint64_t sp_process_start(int64_t pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return 0;
+    const size_t got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[got] = '\0';
+    char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+void sp_boot_id(char text[40])
+{
+    memset(text, 0, 40);
+    read_boot_id(text, 40);
+}
+
+static void fill_header(sp_spool_header *header, const sp_spool_options *options)
+{
+    header->version = SP_SPOOL_VERSION;
+    header->endian = SP_SPOOL_ENDIAN;
+    header->slot_bytes = options->tracks_tasks ? sizeof(sp_async_slot) : sizeof(sp_slot);
+    header->task_bytes = sizeof(sp_task);
+    header->clock = sp_clock_current;
+    header->tracks = (options->tracks_threads ? 1 : 0) | (options->tracks_tasks ? 2 : 0);
+    const sp_anchor first = sp_clock_first_anchor();
+    header->first_ticks = first.ticks;
+    header->first_ns = first.ns;
+    header->pid = getpid();
+    header->process_start = sp_process_start(header->pid);
+    sp_boot_id(header->boot_id);
+    snprintf(header->output, sizeof header->output, "%s", options->output ? options->output : "");
+}
+
+static void seal_header(sp_spool_header *header)
+{
+    memcpy(header->magic, SP_SPOOL_MAGIC, sizeof header->magic);
+    header->crc = libdeflate_crc32(0, header, offsetof(sp_spool_header, crc));
+}
+
+sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_error *error)
+{
+    sp_clock_choose();
+    sp_spool *spool = calloc(1, sizeof *spool);
+    if (spool == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory for a spool");
+    sp_status status = SP_OK;
+    spool->store.operations = &operations;
+    atomic_init(&spool->store.references, 1);
+    pthread_mutex_init(&spool->lock, NULL);
+    spool->limit = options->limit;
+    spool->path = strdup(options->path);
+    /* Only the user may read it, and a name that is there already, a planted link too, is not taken. */
+    spool->file = open(options->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (spool->file < 0 || spool->path == NULL) {
+        status = sp_fail_errno(error, SP_ERR_IO, "cannot create the spool %s", options->path);
+        goto failed;
+    }
+    extend(spool, SP_SPOOL_PAGE); /* at offset 0, which is no failure for the first page */
+    if (spool->size == 0 || (spool->header = (sp_spool_header *)map_range(spool, 0, SP_SPOOL_PAGE)) == NULL) {
+        status = sp_fail_errno(error, SP_ERR_IO, "cannot make room for the spool %s", options->path);
+        unlink(options->path);
+        goto failed;
+    }
+    fill_header(spool->header, options);
+    *out = &spool->store;
+    return SP_OK;
+failed:
+    spool_free(spool);
+    return status;
+}
+
+void sp_spool_begin(sp_store *store, sp_ticks started, int64_t start_ns)
+{
+    sp_spool *spool = (sp_spool *)store;
+    spool->header->started = started;
+    spool->header->start_ns = start_ns;
+    seal_header(spool->header);
+}
+
+void sp_spool_finish(sp_store *store, bool keep)
+{
+    sp_spool *spool = (sp_spool *)store;
+    pthread_mutex_lock(&spool->lock);
+    if (!spool->finished && !spool->inherited && !keep) unlink(spool->path);
+    spool->finished = true;
+    pthread_mutex_unlock(&spool->lock);
+}
+
+/* Put a private copy in the place of a shared mapping; on failure the range becomes unreadable to writes of this process. */
+static void make_private(char *memory, size_t bytes)
+{
+    char *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) return;
+    memcpy(copy, memory, bytes);
+    if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory) == MAP_FAILED) munmap(copy, bytes);
+}
+
+static void spool_inherit(sp_store *store)
+{
+    sp_spool *spool = (sp_spool *)store;
+    pthread_mutex_init(&spool->lock, NULL);
+    if (spool->inherited) return;
+    spool->inherited = true;
+    for (size_t i = 0; i < spool->extent_count; i++) {
+        if (!spool->extents[i].small) make_private(spool->extents[i].memory, spool->extents[i].bytes);
+    }
+    for (size_t i = 0; i < spool->arena_count; i++) make_private(spool->arenas[i], ARENA_BYTES);
+    close(spool->file);
+    spool->file = -1;
+}
+
+bool sp_spool_is_local(const char *directory)
+{
+    /* Magic numbers of statfs(2): NFS, SMB, SMB2, CIFS, Lustre, GPFS, CEPH, AFS, FUSE (sshfs and its like), 9P, BeeGFS, CODA. */
+    static const uint32_t remote[] = {0x6969, 0x517b, 0xfe534d42, 0xff534d42, 0x0bd00bd0, 0x47504653, 0x00c36400,
+                                      0x5346414f, 0x65735546, 0x01021997, 0x19830326, 0x73757245};
+    struct statfs system;
+    if (statfs(directory, &system) != 0) return false;
+    for (size_t i = 0; i < sizeof remote / sizeof *remote; i++) {
+        if ((uint32_t)system.f_type == remote[i]) return false;
+    }
+    return true;
+}

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from scope_profiler.concurrency import TaskInfo, ThreadInfo
     from scope_profiler.results import Patterns, ProfilingResults
 
+    _Usage = dict[tuple[int, int], tuple[int, int]]  # (rank, thread) -> (calls, ns inside of regions)
+
 __all__ = ["PERCENTAGE_MODES", "REGION_TABLE_COLUMNS", "SORT_KEYS", "print_likwid", "print_results"]
 
 SESSION = "scope_profiler.session"
@@ -445,34 +447,32 @@ def _concurrency(results: ProfilingResults, tree: _Tree, ranks: Sequence[int] | 
     tasks = [task for rank in wanted for task in results.tasks.get(rank, ())]
     if len(threads) < 2 and not tasks:
         return []
-    lines = [f"  Concurrent run: {_thread_facts(results, wanted, threads)}"]
     usage = {(rank, thread): (calls, ns) for rank, thread, calls, ns in tree.threads} if whole else None
     if usage is None:
         usage = {(r, t): values for r, by_thread in results._thread_usage().items() for t, values in by_thread.items()}
-    lines += _thread_table(results, threads, usage)
+    lines = [f"  Concurrent run: {_thread_facts(results, wanted, threads, usage)}"]
+    lines += _thread_table(threads, usage)
     if tasks:
         lines += ["", *_coroutine_table(tasks)]
     return [*lines, ""]
 
 
-def _thread_facts(results: ProfilingResults, ranks: Sequence[int], threads: Sequence[ThreadInfo]) -> str:
+def _thread_facts(results: ProfilingResults, ranks: Sequence[int], threads: Sequence[ThreadInfo], usage: _Usage) -> str:
     facts = [f"{len(threads)} thread{'' if len(threads) == 1 else 's'}"]
     alive = sum(thread.alive for thread in threads)
     if alive and len(threads) > 1:
         facts.append(f"{alive} of them alive at the end")
     if len(ranks) == 1 and len(threads) > 1:
         facts.append(f"at most {_most_at_once(threads)} at once")
-    cpu = sum(thread.cpu_time for thread in threads)
-    facts.append(f"{cpu:.3f} s of CPU")
     wall = results.total_time or results.time_span
     if wall and len(ranks) == 1:
-        facts.append(f"{cpu / wall:.2f} CPUs busy over {wall:.3f} s")
+        inside = sum(usage.get((thread.rank, thread.index), (0, 0))[1] for thread in threads) / _NS
+        facts.append(f"{inside / wall:.2f} inside of regions on average over {wall:.3f} s")
+    facts.append(f"{sum(thread.cpu_time for thread in threads):.3f} s of CPU since they began")
     return ", ".join(facts)
 
 
-def _thread_table(
-    results: ProfilingResults, threads: Sequence[ThreadInfo], usage: dict[tuple[int, int], tuple[int, int]]
-) -> list[str]:
+def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
     ranked = len({thread.rank for thread in threads}) > 1
     columns = [Column("rank", number=True)] if ranked else []
     columns += [Column("#", number=True), Column("thread")]

@@ -643,7 +643,8 @@ static void add_stored_row(node_total *total, const sp_path_row *row, bool inner
     total->covered = plus(total->covered, row->covered); /* of siblings that become one node: at most this much */
 }
 
-/* Where the nodes of a file go when some regions are left out: like add_call does it with single calls. */
+/* Where the nodes of a file go when some regions are left out: like add_call does it with single calls. `inner` says on
+ * entry which nodes have a row on a chosen rank. */
 static sp_status place_stored_nodes(builder *b, const sp_path_summary *stored, uint32_t *places, bool *inner)
 {
     for (size_t i = 0; i < stored->node_count; i++) {
@@ -652,9 +653,10 @@ static sp_status place_stored_nodes(builder *b, const sp_path_summary *stored, u
             return sp_fail(b->error, SP_ERR_CORRUPT, "the summary by call path is damaged");
         }
         const uint32_t above = node->parent < 0 ? NODE_MASK : places[node->parent] & NODE_MASK;
+        const bool there = inner[i];
         inner[i] = above != NODE_MASK && b->out->nodes[above].name == node->name;
         places[i] = above | HIDDEN;
-        if (!is_visible(b, node->name)) continue;
+        if (!there || !is_visible(b, node->name)) continue;
         places[i] = inner[i] ? above : find_node(b, above == NODE_MASK ? SP_PATH_ROOT : (int32_t)above, node->name);
         if (places[i] == NO_NODE) return b->status;
     }
@@ -696,7 +698,11 @@ static sp_status sum_stored(builder *b)
     b->out->nested = stored->nested;
     b->out->clamped = stored->clamped;
     uint32_t *places = malloc((stored->node_count + 1) * sizeof *places);
-    bool *inner = malloc(stored->node_count + 1);
+    bool *inner = calloc(stored->node_count + 1, 1);
+    for (size_t r = 0; inner && r < stored->row_count; r++) {
+        const sp_path_row *row = &stored->rows[r];
+        if (row->node < stored->node_count && rank_is_selected(b, row->rank)) inner[row->node] = true;
+    }
     sp_status status = places && inner ? place_stored_nodes(b, stored, places, inner) : no_memory(b);
     if (status == SP_OK) status = add_stored_rows(b, stored, places, inner);
     if (status == SP_OK) status = add_stored_threads(b, stored);

@@ -153,6 +153,7 @@ static void ranks_of_a_stored_summary_are_chosen(void **state)
     sp_path_summary *summary;
     assert_int_equal(sp_path_summary_make(stored, &options, &summary, NULL), SP_OK);
     assert_int_equal(summary->row_count, 2);
+    assert_int_equal(summary->node_count, 2); /* no path that only other ranks have */
     assert_row(row_at(summary, whole, 1, PATH("main")), 1, 50, 40, false);
     assert_int_equal(summary->thread_count, 1);
     sp_path_summary_free(summary);

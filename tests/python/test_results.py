@@ -200,7 +200,7 @@ def test_repr_is_a_block_of_lines():
     assert "unknown" in repr(results_of({"a": region((0, 10)), "b": region((5, 15))})["a"][0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**50), st.integers(0, 2**45)), min_size=1, max_size=40))
 def test_statistics_are_those_of_numpy(calls):
     durations = np.array([d for _, d in calls], dtype=np.float64) / 1e9

@@ -228,7 +228,9 @@ def test_a_concurrent_run_shows_its_threads():
         threads={0: threads}, metadata={"start_time_ns": 0, "finalize_time_ns": 100 * MS},
     )  # fmt: skip
     text = printed(r, suppress_notes=False)
-    assert "3 threads, 1 of them alive at the end, at most 3 at once, 0.023 s of CPU, 0.23 CPUs busy over 0.100 s" in text
+    # 50, 6 and 8 ms inside of regions in 100 ms
+    facts = "3 threads, 1 of them alive at the end, at most 3 at once, 0.64 inside of regions on average over 0.100 s"
+    assert f"Concurrent run: {facts}, 0.023 s of CPU since they began" in text
     rows = [re.split(r"  +", line.strip(" │")) for line in text.splitlines() if re.search(r"│ +\d ", line)]
     assert rows == [
         ["0", "MainThread", "1", "0.050000", "0.020000", "alive"],
@@ -289,3 +291,18 @@ def test_two_million_calls_are_summed_up_in_a_moment():
     table = cells(r)
     assert time.process_time() - begin < 1.0  # 0.03 s here; building one object a call would take 10
     assert table[0] == ["a (500kx)", "0.045000"] and table[2] == ["└─ b (500kx)", "0.007500"]
+
+
+def test_a_summary_that_a_file_keeps_prints_the_table_of_its_calls(tmp_path):
+    from scope_profiler import read_h5, read_h5_summary, write_profile
+
+    calls = [*[(*call, 0, 0) for call in TREE], ("work", 1, 5, 0, 1), ("leaf", 2, 3, 0, 1), ("work", 1, 4, 1, 0)]
+    threads = {0: [ThreadInfo(i, 0, f"t{i}", 1, 1, False, 0, 9 * MS, MS) for i in range(2)]}
+    write_profile(results_of(*calls, threads=threads, metadata={"start_time_ns": 0}), tmp_path / "x.h5")
+    whole, kept = read_h5(tmp_path / "x.h5"), read_h5_summary(tmp_path / "x.h5")
+    assert whole.has_event_data and not kept.has_event_data
+    columns = [name for name in REGION_TABLE_COLUMNS if name not in ("p50", "p95", "p99")]
+    for options in ({}, {"exclude": "inner"}, {"ranks": [1]}, {"include": "leaf|work", "sort": "total"}):
+        assert printed(kept, columns=columns, **options) == printed(whole, columns=columns, **options)
+    assert "│ └─ leaf" in printed(kept) and kept.thread_summary() == whole.thread_summary()
+    assert printed(kept, suppress_notes=False) == printed(whole, suppress_notes=False)

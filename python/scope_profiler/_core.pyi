@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, Protocol
 
 class Buffer(Protocol):  # any object with the buffer protocol
@@ -202,6 +203,25 @@ class ProfiledCallable:
 
     __wrapped__: Any
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+# -- asyncio tasks (task_wrapper.c) ----------------------------------------------------------------------------------------
+
+class TaskHook:
+    """Stands before ``create_task`` or a task factory: the coroutine it hands on carries the lanes of all followed runs."""
+
+    __wrapped__: Any
+    def __init__(self, original: Callable[..., Any], position: int) -> None:
+        """``original`` takes the coroutine as its positional argument ``position``, or as ``coro``."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+def follow_tasks(run: Run) -> int:
+    """From now on TaskHooks make lanes of ``run``. How many runs they serve."""
+
+def unfollow_tasks(run: Run) -> int:
+    """They make none any more; delegates of pending tasks only pass on. How many runs are left."""
+
+def use_asyncio(asyncio: ModuleType) -> None:
+    """Where the region path asks for the task that runs without a delegate."""
 
 # -- profiles (profile_object.c) -------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from scope_profiler import _core
+from scope_profiler._asyncio import AsyncioHook
 from scope_profiler._trio import TrioHook
 
 
@@ -17,7 +18,7 @@ class Hook(Protocol):
 
 def install(run: _core.Run) -> list[Hook]:
     """Follow the tasks of every library that the process uses, or comes to use."""
-    return [TrioHook(run)]
+    return [AsyncioHook(run), TrioHook(run)]
 
 
 def remove(hooks: list[Hook]) -> None:

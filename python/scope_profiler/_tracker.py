@@ -71,6 +71,16 @@ class ConcurrencyTracker:
         if self._recorder is not None:
             self._recorder.remove_hooks()
 
+    def instrument_loop(self, loop: Any) -> None:
+        """Follow the tasks of a loop whose class is not hooked: neither asyncio's, nor one derived from it, nor uvloop's.
+
+        Creation of tasks is wrapped on the loop object where it takes attributes; else a task factory is set, which calls
+        the one that was there. Both are undone with the last run that follows tasks. Idempotent.
+        """
+        from scope_profiler._asyncio import instrument_loop
+
+        instrument_loop(loop)
+
     def current_thread(self) -> _core.ThreadRecord:
         """The calling thread's record; the thread is registered if it was not.
 

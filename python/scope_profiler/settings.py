@@ -51,7 +51,6 @@ NOT_AVAILABLE: Final = (
     "recursive_profile",
     "aggregation_mode",
     "profile_mpi_calls",
-    "track_async",
 )
 
 

@@ -214,6 +214,14 @@ int sp_delegate_kind_of(PyObject *object)
     return SP_DELEGATE_FOREIGN;
 }
 
+bool sp_is_delegate(PyObject *object, const sp_delegate_hooks *hooks)
+{
+    for (size_t kind = 0; kind < SP_DELEGATE_KINDS; kind++) {
+        if (Py_IS_TYPE(object, delegate_types[kind])) return ((sp_delegate *)object)->hooks == hooks;
+    }
+    return false;
+}
+
 static int delegate_traverse(PyObject *op, visitproc visit, void *arg)
 {
     sp_delegate *self = (sp_delegate *)op;

@@ -59,6 +59,7 @@ struct sp_delegate {
     const sp_delegate_hooks *hooks;
     _Atomic(uint8_t) state; /* SP_STEP_* */
     uint8_t kind;           /* sp_delegate_kind */
+    uint8_t flags;          /* of the user's own */
 };
 
 #define SP_STEP_RUNNING 1 /* a step is under way: what reaches the delegate meanwhile goes straight to the inner object */
@@ -69,7 +70,7 @@ struct sp_delegate {
  * The space for a user's fields behind sp_delegate. Types are shared by all users, so it has one size for all; each user
  * asserts that its structure fits.
  */
-#define SP_DELEGATE_SIZE (sizeof(sp_delegate) + 5 * sizeof(void *))
+#define SP_DELEGATE_SIZE (sizeof(sp_delegate) + 6 * sizeof(void *))
 
 /* A new delegate for `inner` (a new reference to it is taken); the user's fields are zero. NULL with an exception set. */
 sp_delegate *sp_delegate_new(sp_delegate_kind kind, PyObject *inner, const sp_delegate_hooks *hooks);
@@ -77,6 +78,14 @@ sp_delegate *sp_delegate_new(sp_delegate_kind kind, PyObject *inner, const sp_de
 /* The kind that fits an object by its type: exact coroutines and generators, delegates, else foreign; -1 when it lacks
  * send, throw or close. Never raises. */
 int sp_delegate_kind_of(PyObject *object);
+
+/* Whether an object is a delegate with these hooks. */
+bool sp_is_delegate(PyObject *object, const sp_delegate_hooks *hooks);
+
+static inline bool sp_delegate_has_ended(const sp_delegate *self)
+{
+    return atomic_load_explicit(&self->state, memory_order_relaxed) & SP_STEP_ENDED;
+}
 
 /* Whether `inner` is at its end, by its frame. A pending exception stays pending. */
 bool sp_frame_is_gone(PyObject *inner, PyObject *frame_attribute);

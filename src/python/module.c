@@ -13,6 +13,7 @@
 #include "python/recorder.h"
 #include "python/records.h"
 #include "python/spool_object.h"
+#include "python/task_wrapper.h"
 #include "python/trio_instrument.h"
 
 static sp_state the_state;
@@ -101,6 +102,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_greenlets,
     sp_python_add_coroutine,
     sp_python_add_decorator,
+    sp_python_add_task_wrapper,
 };
 
 static int module_exec(PyObject *module)

@@ -13,6 +13,7 @@
 
 #include "core/task.h"
 #include "platform/platform.h"
+#include "python/task_wrapper.h"
 
 static PyTypeObject *thread_record_type, *task_record_type;
 
@@ -496,6 +497,7 @@ PyObject *sp_run_task_records(PyObject *self, PyObject *none)
 {
     sp_run_object *object = (sp_run_object *)self;
     PyObject *list = PyList_New(0);
+    sp_task_names_refresh(object->run);
     for (int32_t i = 0; list; i++) {
         sp_task *task = sp_run_task(object->run, i);
         if (task == NULL) break;

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/task.h"
 #include "python/recorder.h"
+#include "python/task_wrapper.h"
 
 #include <structmember.h>
 
@@ -358,6 +360,17 @@ uint32_t sp_region_bind(sp_region_object *region, uint64_t token)
     Py_XDECREF(run);
     PyErr_Restore(type, value, traceback);
     return id;
+}
+
+sp_slot *sp_region_enter_adopted(sp_log *log, uint32_t id)
+{
+    sp_task *task = sp_task_adopt(log);
+    if (task == NULL) return sp_log_enter(log, id);
+    /* For this call only: the end of the task's step is not seen. */
+    sp_log_set_lane(log, task);
+    sp_slot *slot = sp_log_enter(log, id);
+    sp_log_set_lane(log, NULL);
+    return slot;
 }
 
 static int region_traverse(PyObject *self, visitproc visit, void *arg)

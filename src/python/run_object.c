@@ -12,6 +12,7 @@
 #include "python/profile_object.h"
 #include "python/recorder.h"
 #include "python/records.h"
+#include "python/task_wrapper.h"
 
 #include <structmember.h>
 
@@ -178,6 +179,7 @@ static PyObject *run_collect(PyObject *self, PyObject *none)
     sp_error error;
     sp_status status;
     sp_thread_names_refresh(object->run);
+    sp_task_names_refresh(object->run);
     Py_BEGIN_ALLOW_THREADS
     parts_lock(object);
     status = collect(object, &error);
@@ -192,6 +194,7 @@ static PyObject *run_tables(PyObject *self, PyObject *none)
 {
     sp_run *run = ((sp_run_object *)self)->run;
     sp_thread_names_refresh(run);
+    sp_task_names_refresh(run);
     sp_profile *profile = sp_profile_new();
     if (profile == NULL) return PyErr_NoMemory();
     sp_error error;
@@ -331,9 +334,10 @@ static PyObject *run_call_counts(PyObject *self, PyObject *none)
 static PyObject *run_lane(PyObject *self, PyObject *none)
 {
     sp_run *run = ((sp_run_object *)self)->run;
-    const sp_log *log = sp_run_log(run);
+    sp_log *log = sp_run_log(run);
     if (log == NULL) return PyLong_FromLong(-1);
-    return PyLong_FromLongLong(log->lane_index >= 0 ? log->lane_index : -2 - (long long)log->row->index);
+    const sp_task *task = log->lane == NULL && run->tracks_tasks ? sp_task_adopt(log) : log->lane;
+    return PyLong_FromLongLong(task ? task->index : -2 - (long long)log->row->index);
 }
 
 static PyObject *run_ticks(PyObject *self, PyObject *none)

@@ -5,31 +5,52 @@ SCOPE_PROFILER_REFERENCE_PYTHON is the interpreter that has the release.
 """
 
 import os
+import random
 import statistics
 import subprocess
 import sys
 import time
 
 ROUNDS = 5
+REGIONS = 8
 # lanes -> how many times faster than the release it has to be (None: too slow there to be measured)
 BUDGETS = {1: 6.0, 100: None, 20_000: 250.0, 100_000: None}
 SPREAD_BUDGET = 2.0  # time per call between the fastest and the slowest number of lanes
 
 
+def forest(calls):
+    """(region, start, end) of calls as a recursive program makes them, up to 12 deep."""
+    rng = random.Random(calls)
+    rows, stack, clock = [], [], 0
+    while len(rows) < calls or stack:
+        clock += rng.randrange(100, 2000)
+        if len(rows) < calls and (not stack or (len(stack) < 12 and rng.random() < 0.5)):
+            stack.append(len(rows))
+            rows.append([rng.randrange(REGIONS), clock, 0])
+        else:
+            rows[stack.pop()][2] = clock
+    return rows, clock
+
+
 def regions_of(calls, lanes):
-    """Outer calls with three inner ones, on every lane; the lanes interleave."""
+    """The same forest again and again on every lane at once; each region's calls in the order they were entered."""
     import numpy as np
     from scope_profiler import MPIRegion, Region
 
-    outer = calls // 4
-    rounds = outer // lanes
-    lane = np.tile(np.arange(lanes), rounds)
-    start = np.repeat(np.arange(rounds) * 1000 * lanes, lanes) + lane * 10
-    length = 900 * lanes
-    names = [("outer", start, start + length)]
-    names += [(f"inner{k}", start + length // 4 * k + 1, start + length // 4 * (k + 1)) for k in range(3)]
-    threads = {"thread_ids": np.zeros(len(start), np.int64), "task_ids": lane} if lanes > 1 else {}
-    return [MPIRegion(name, {0: Region(a, b, **threads)}) for name, a, b in names]
+    rows, length = forest(min(20_000, calls // lanes))
+    name, start, end = np.array(rows).T
+    copies = np.arange(calls // lanes // len(rows) * lanes)
+    offset = (copies // lanes * length + copies % lanes)[:, None]
+    lane = np.broadcast_to((copies % lanes)[:, None], (len(copies), len(rows)))
+    start, end, name = (start + offset).ravel(), (end + offset).ravel(), np.tile(name, len(copies))
+    lane = lane.ravel()
+    order = np.argsort(start, kind="stable")
+    regions = []
+    for r in range(REGIONS):
+        own = order[name[order] == r]
+        threads = {"thread_ids": np.zeros(len(own), np.int64), "task_ids": lane[own]} if lanes > 1 else {}
+        regions.append(MPIRegion(f"region{r}", {0: Region(start[own], end[own], **threads)}))
+    return regions
 
 
 def worker(calls):

@@ -306,9 +306,11 @@ def check_output(path: str) -> None:
 # -- call tree (call_tree_object.c) --------------------------------------------------------------------------------------
 
 def call_tree(
-    regions: Sequence[tuple[Buffer, Buffer, Buffer | None, Buffer | None]], names: Sequence[str], clamp: bool = False
+    regions: Sequence[tuple[Buffer | None, ...]], names: Sequence[str], clamp: bool = False
 ) -> tuple[Any, ...]:
-    """Order and nest the calls of regions, given as int64 (start_ns, end_ns, thread or None, task or None).
+    """Order and nest the calls of regions, given as int64 (start_ns, end_ns, thread or None, task or None[, id or None]).
+
+    Ids spare the sort where they are call ids of a recorded run; wrong ones do no harm.
 
     Returns writable int64 buffers in call order: (region, call, start_ns, end_ns, depth, parent, exclusive_ns, lane);
     lane is None when no region has threads. See src/analysis/call_tree.h. NestingError names the calls with ``names``; with

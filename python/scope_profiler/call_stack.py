@@ -98,12 +98,13 @@ def _int64(values: Any) -> _Int64:
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
-def _columns_of(start: Any, end: Any, threads: Any, tasks: Any) -> tuple[Any, Any, Any, Any]:
+def _columns_of(start: Any, end: Any, threads: Any, tasks: Any, ids: Any = None) -> tuple[Any, ...]:
     return (
         _int64(start),
         _int64(end),
         None if threads is None else _int64(threads),
         None if threads is None or tasks is None else _int64(tasks),
+        None if ids is None or len(ids) != len(start) else _int64(ids),
     )
 
 
@@ -134,7 +135,8 @@ def build_call_arrays(regions: Iterable[Any], rank: int) -> CallArrays:
     ranked = [region[rank] for region in present]
     names = [region.name for region in present]
     columns = _core.call_tree(
-        [_columns_of(one.start_times_ns, one.end_times_ns, one.thread_ids, one.task_ids) for one in ranked], names
+        [_columns_of(one.start_times_ns, one.end_times_ns, one.thread_ids, one.task_ids, one.call_ids) for one in ranked],
+        names,
     )
     region, call, start, end, depth, parent, exclusive, lane = columns
     return CallArrays(

@@ -207,6 +207,32 @@ static survey look(const sp_call_index *index)
     return seen;
 }
 
+bool sp_call_order_by_id(const sp_call_index *index, uint64_t *a, sp_call_order *order)
+{
+    int64_t low = INT64_MAX, high = INT64_MIN;
+    for (uint32_t used = 0; used < index->used; used++) {
+        const sp_calls *calls = &index->regions[index->region[used]];
+        if (calls->id == NULL) return false;
+        for (uint64_t i = 0; i < calls->count; i++) {
+            if (calls->id[i] < low) low = calls->id[i];
+            if (calls->id[i] > high) high = calls->id[i];
+        }
+    }
+    if (index->count == 0 || (uint64_t)high - (uint64_t)low != index->count - 1) return false;
+    for (uint64_t i = 0; i < index->count; i++) a[i] = UINT64_MAX;
+    uint64_t call = 0;
+    for (uint32_t used = 0; used < index->used; used++) {
+        const sp_calls *calls = &index->regions[index->region[used]];
+        for (uint64_t i = 0; i < calls->count; i++, call++) a[(uint64_t)calls->id[i] - (uint64_t)low] = call;
+    }
+    /* As many calls as places: an id given twice leaves one empty. */
+    for (uint64_t i = 0; i < index->count; i++) {
+        if (a[i] == UINT64_MAX) return false;
+    }
+    *order = (sp_call_order){.entries = a, .mask = UINT32_MAX, .by_id = true};
+    return true;
+}
+
 void sp_call_order_sort(const sp_call_index *index, uint64_t *a, uint64_t *b, sp_call_order *order)
 {
     *order = (sp_call_order){0};

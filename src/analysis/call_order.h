@@ -10,7 +10,8 @@
  *
  * so that one radix sort over the upper part moves everything it needs and is stable by itself. Where both do not fit
  * into 64 bits, the low bits of the start are left out, and groups of equal words are sorted again by what was left out;
- * groups of equal starts are sorted by their ends in the same way. Tried and slower: sorting an index with the columns
+ * groups of equal starts are sorted by their ends in the same way. Calls that were numbered in this order before (call ids
+ * of a recorded run) are only put in their places, and whoever walks the order sees whether that was right. Tried and slower: sorting an index with the columns
  * read behind it (a cache miss a call and pass), and merging the rows as natural runs (seven levels at 64 threads).
  */
 #ifndef SP_ANALYSIS_CALL_ORDER_H
@@ -27,12 +28,13 @@
 #define SP_NO_CALL UINT32_MAX
 
 /*
- * The calls of one region: columns of `count` values. `thread` and `task` may be NULL; `task` counts only with `thread`.
- * The columns are the caller's, and are only read.
+ * The calls of one region: columns of `count` values. `thread`, `task` and `id` may be NULL; `task` counts only with
+ * `thread`. Ids are a hint: where all regions have them and they number the calls without gaps, the calls are expected in
+ * that order. The columns are the caller's, and are only read.
  */
 typedef struct sp_calls {
     const int64_t *start_ns, *end_ns;
-    const int64_t *thread, *task;
+    const int64_t *thread, *task, *id;
     uint64_t count;
 } sp_calls;
 
@@ -62,11 +64,26 @@ static inline uint32_t sp_call_index_find(const sp_call_index *index, uint32_t c
 typedef struct sp_call_order {
     const uint64_t *entries;
     uint64_t mask;
+    bool by_id; /* not verified */
 } sp_call_order;
 
 static inline uint32_t sp_call_order_at(const sp_call_order *order, uint64_t position)
 {
     return (uint32_t)(order->entries ? order->entries[position] & order->mask : position);
+}
+
+/*
+ * The order that the ids say, in `a`; false if they do not number the calls. It is right if each call comes after the
+ * one before it by sp_call_comes_after, which is for the caller to see.
+ */
+bool sp_call_order_by_id(const sp_call_index *index, uint64_t *a, sp_call_order *order);
+
+/* Whether a call may follow another in the order; `call` and `last` are their numbers. */
+static inline bool sp_call_comes_after(int64_t last_start, int64_t last_end, uint32_t last, int64_t start, int64_t end,
+                                       uint32_t call)
+{
+    if (start != last_start) return start > last_start;
+    return end != last_end ? end < last_end : call > last;
 }
 
 /* Sort. `a` and `b` are scratch of index->count words each; the entries end up in one of them. Cannot fail. */

@@ -129,6 +129,7 @@ static sp_calls calls_of(const sp_profile *profile, uint64_t first, uint64_t cou
                       .end_ns = columns[SP_COLUMN_END] + first,
                       .thread = columns[SP_COLUMN_THREAD] ? columns[SP_COLUMN_THREAD] + first : NULL,
                       .task = columns[SP_COLUMN_TASK] ? columns[SP_COLUMN_TASK] + first : NULL,
+                      .id = columns[SP_COLUMN_CALL_ID] ? columns[SP_COLUMN_CALL_ID] + first : NULL,
                       .count = count};
 }
 

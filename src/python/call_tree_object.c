@@ -72,7 +72,7 @@ PyObject *sp_values_new(int64_t *column, uint64_t count)
 
 /* -- input ------------------------------------------------------------------------------------------------------------ */
 
-enum { START, END, THREAD, TASK, COLUMNS };
+enum { START, END, THREAD, TASK, ID, COLUMNS };
 
 /* The regions as Python gave them. `calls` points into the buffers. */
 typedef struct input {
@@ -101,13 +101,14 @@ static int is_int64(const Py_buffer *view)
 
 static int read_region(input *in, Py_ssize_t index, PyObject *region)
 {
-    static const char *const columns[COLUMNS] = {"start", "end", "thread", "task"};
-    if (!PyTuple_Check(region) || PyTuple_GET_SIZE(region) != COLUMNS) {
-        PyErr_SetString(PyExc_TypeError, "a region is a tuple (start, end, thread or None, task or None)");
+    static const char *const columns[COLUMNS] = {"start", "end", "thread", "task", "id"};
+    const Py_ssize_t given = PyTuple_Check(region) ? PyTuple_GET_SIZE(region) : 0;
+    if (given != COLUMNS && given != ID) {
+        PyErr_SetString(PyExc_TypeError, "a region is a tuple (start, end, thread or None, task or None[, id or None])");
         return -1;
     }
     const int64_t *data[COLUMNS] = {0};
-    for (int c = 0; c < COLUMNS; c++) {
+    for (int c = 0; c < given; c++) {
         PyObject *column = PyTuple_GET_ITEM(region, c);
         if (c >= THREAD && column == Py_None) continue;
         Py_buffer *view = &in->buffers[index * COLUMNS + c];
@@ -128,6 +129,7 @@ static int read_region(input *in, Py_ssize_t index, PyObject *region)
                                   .end_ns = data[END],
                                   .thread = data[THREAD],
                                   .task = data[TASK],
+                                  .id = data[ID],
                                   .count = (uint64_t)in->buffers[index * COLUMNS].shape[0]};
     return 0;
 }

@@ -74,7 +74,7 @@ static void a_tree_over_two_regions_and_two_lanes(void **state)
     /* thread 0: a 0..100 [ b 10..40 [ a 20..30 ] ]   thread 1: b 5..50 */
     const int64_t a_start[] = {20, 0}, a_end[] = {30, 100}, a_thread[] = {0, 0};
     const int64_t b_start[] = {10, 5}, b_end[] = {40, 50}, b_thread[] = {0, 1};
-    const sp_calls regions[] = {{a_start, a_end, a_thread, NULL, 2}, {0}, {b_start, b_end, b_thread, NULL, 2}};
+    const sp_calls regions[] = {{a_start, a_end, a_thread, NULL, NULL, 2}, {0}, {b_start, b_end, b_thread, NULL, NULL, 2}};
     sp_call_tree tree;
     assert_int_equal(sp_call_tree_build(&tree, regions, LENGTH(regions), SP_NEST_STRICT, NULL, NULL), SP_OK);
     assert_int_equal(tree.count, 4);
@@ -91,7 +91,7 @@ static void a_tree_over_two_regions_and_two_lanes(void **state)
 static void overlaps_are_told_in_call_order(void **state)
 {
     const int64_t start[] = {200, 0, 5, 150}, end[] = {260, 10, 12, 220};
-    const sp_calls regions[] = {{start, end, NULL, NULL, 4}};
+    const sp_calls regions[] = {{start, end, NULL, NULL, NULL, 4}};
     sp_call_tree tree;
     sp_overlap overlap;
     sp_error error;
@@ -109,7 +109,7 @@ static void clamped_time_goes_to_the_call_that_started_last(void **state)
 {
     /* p 0..30 [ a 1..9, b 5..15 [ c 6..8 ], d 14..20 ], and a call that ends before it starts */
     const int64_t start[] = {0, 1, 5, 6, 14, 25}, end[] = {30, 9, 15, 8, 20, 24};
-    const sp_calls regions[] = {{start, end, NULL, NULL, 6}};
+    const sp_calls regions[] = {{start, end, NULL, NULL, NULL, 6}};
     sp_call_tree tree;
     assert_int_equal(sp_call_tree_build(&tree, regions, 1, SP_NEST_CLAMP, NULL, NULL), SP_OK);
     ASSERT_COLUMN(tree.parent, -1, 0, 0, 2, 0, 0);
@@ -120,7 +120,7 @@ static void clamped_time_goes_to_the_call_that_started_last(void **state)
 static void more_calls_than_numbers_are_refused(void **state)
 {
     const int64_t some[1] = {0};
-    const sp_calls regions[] = {{some, some, NULL, NULL, UINT64_C(1) << 32}};
+    const sp_calls regions[] = {{some, some, NULL, NULL, NULL, UINT64_C(1) << 32}};
     sp_call_index index;
     sp_error error;
     assert_int_equal(sp_call_index_make(&index, regions, 1, &error), SP_ERR_UNSUPPORTED);
@@ -133,7 +133,7 @@ static void an_index_finds_the_region_of_every_call(void **state)
     const int64_t column[200] = {0};
     uint64_t total = 0;
     for (size_t r = 0; r < LENGTH(regions); r++) {
-        regions[r] = (sp_calls){column, column, NULL, NULL, r % 3 == 0 ? 0 : r % 150};
+        regions[r] = (sp_calls){column, column, NULL, NULL, NULL, r % 3 == 0 ? 0 : r % 150};
         total += regions[r].count;
     }
     sp_call_index index;

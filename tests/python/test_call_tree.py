@@ -26,11 +26,12 @@ from scope_profiler.call_stack import (
 class OneRegion:
     """What build_call_arrays needs of an MPIRegion."""
 
-    def __init__(self, name, start, end, threads=None, tasks=None, rank=0, color=None):
+    def __init__(self, name, start, end, threads=None, tasks=None, rank=0, color=None, ids=None):
         column = lambda values: None if values is None else np.array(values, dtype=np.int64)
         self.name, self.rank, self.color = name, rank, color
         self.calls = SimpleNamespace(
             start_times_ns=column(start), end_times_ns=column(end), thread_ids=column(threads), task_ids=column(tasks),
+            call_ids=column(ids),
             source_file=f"{name}.py", source_lineno=7)
 
     def __contains__(self, rank):
@@ -246,6 +247,24 @@ def test_lanes_are_stacks_of_their_own_however_many_there_are(lanes, sparse):
     assert (depth == region).all()
     assert (lane_column[parent[lanes:]] == lane_column[lanes:]).all() and (parent[:lanes] == -1).all()
     assert (exclusive[:lanes] == 98 + call[:lanes]).all() and (exclusive[lanes:] == 1).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(arbitrary_regions(), st.randoms(use_true_random=False), st.integers(-5, 10**12))
+def test_ids_right_or_wrong_change_nothing(regions, rng, first):
+    model = Model(regions, clamp=True)
+    right = [[None] * len(region[0]) for region in regions]
+    for position, (r, c) in enumerate(zip(model.region, model.call)):
+        right[r][c] = first + position
+    wrong = [rng.choice(sum(right, [])) for _ in model.call]
+    shuffled = rng.sample(sum(right, []), len(model.call))
+    for numbers in (sum(right, []), wrong, shuffled):
+        numbers = iter(numbers)
+        columns = [tuple(None if column is None else np.array(column, dtype=np.int64) for column in
+                         (*region, [next(numbers) for _ in region[0]])) for region in regions]
+        result = _core.call_tree(columns, [""] * len(regions), True)
+        assert result[1].tolist() == model.call and result[5].tolist() == model.parent
+        assert result[6].tolist() == model.exclusive
 
 
 # -- rules, one by one ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The root of the package: complete, lazy, quick; and typed."""
 
+import os
 import subprocess
 import sys
 
@@ -139,12 +140,11 @@ def test_a_users_program_passes_mypy_strict(tmp_path, bad):
     if bad:
         source += "\nplain('no')\nsetup(lable='x')\nWorker().work('no')\nregion(3)\n"
     (tmp_path / "user.py").write_text(source)
-    # The package's own sources are found beside it; they are checked by the lint command, not here.
+    # The package's own sources are checked by the lint command, not here. An editable install is one that mypy must be shown.
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path), "user.py"]
-    import os
-
     path = os.path.dirname(os.path.dirname(sp.__file__))
-    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "MYPYPATH": path})
+    environment = os.environ if path.endswith("site-packages") else {**os.environ, "MYPYPATH": path}
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
     if bad:
         assert process.stdout.count("error:") == 4, process.stdout
     else:

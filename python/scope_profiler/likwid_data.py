@@ -81,10 +81,11 @@ class LikwidRegionResult:
     @property
     def event_labels(self) -> list[str]:
         """The event names, with the counter behind those that occur more than once."""
-        names = self.event_names
-        if len(set(names)) == len(names):
-            return list(names)
-        return [f"{name}:{counter}" for name, counter in zip(names, self.counter_names)]
+        from collections import Counter
+
+        times = Counter(self.event_names)
+        counters = [*self.counter_names, *[""] * len(self.event_names)]
+        return [f"{name}:{counter}" if times[name] > 1 else name for name, counter in zip(self.event_names, counters)]
 
     def as_dict(self) -> dict[str, Any]:
         """All attributes and ``event_labels`` by name."""

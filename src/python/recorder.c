@@ -5,6 +5,7 @@
 
 #include <structmember.h>
 
+#include <frameobject.h>
 #include <string.h>
 
 PyTypeObject *sp_recorder_type;

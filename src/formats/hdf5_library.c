@@ -60,7 +60,8 @@ static void after_fork_in_child(void)
     turns.next = holding ? 1 : 0;
 }
 
-static void initialise_once(void)
+/* When the library is loaded: at the first use another thread may be forking already, past the point where it would ask us. */
+__attribute__((constructor)) static void watch_forks(void)
 {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
@@ -232,8 +233,6 @@ static bool register_ours(void)
 
 sp_status sp_hdf5_enter(sp_hdf5_session *session, sp_error *error)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, initialise_once);
     take_turn();
     holding = true;
     H5Eget_auto2(H5E_DEFAULT, &session->printer, &session->printer_data);

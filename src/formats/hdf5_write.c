@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "analysis/path_summary.h"
 #include "formats/file_replace.h"
 #include "formats/file_seal.h"
 #include "formats/hdf5_chunks.h"
 #include "formats/hdf5_library.h"
 #include "formats/hdf5_summary.h"
+#include "formats/summary_job.h"
 #include "formats/utf8.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as they are in memory");
@@ -23,8 +23,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as
 
 #define CHUNK_BYTES_MAX ((uint64_t)64 << 20) /* whatever the user asks for: a few chunks are in memory at a time */
 
-/* libdeflate's level 2 takes half the time of level 1 on id columns, and makes them no larger. */
-#define AUTO_LEVEL 2
 #define GZIP_LEVEL 4
 #define ZSTD_LEVEL 3
 
@@ -35,6 +33,7 @@ typedef struct writer {
     uint64_t chunk_size; /* the user's, or 0 */
     sp_compression compression;
     sp_pipeline filters;
+    sp_summary_job summary;
     hid_t file, text_type, link_list, group_list, attribute_list;
     sp_status status;
     sp_error *error;
@@ -67,7 +66,7 @@ static void choose_filters(writer *w, const sp_hdf5_options *options)
         [SP_COMPRESSION_LZF] = SP_FILTER_LZF, [SP_COMPRESSION_ZSTD] = SP_FILTER_ZSTD,
     };
     static const int levels[] = {
-        [SP_COMPRESSION_AUTO] = AUTO_LEVEL, [SP_COMPRESSION_GZIP] = GZIP_LEVEL, [SP_COMPRESSION_ZSTD] = ZSTD_LEVEL,
+        [SP_COMPRESSION_AUTO] = SP_LEVEL_PLANES, [SP_COMPRESSION_GZIP] = GZIP_LEVEL, [SP_COMPRESSION_ZSTD] = ZSTD_LEVEL,
     };
     w->compression = options->compression;
     w->chunk_size = options->chunk_size;
@@ -117,9 +116,9 @@ static hid_t dataset_list(writer *w, uint64_t count, size_t element, uint64_t sm
     if (fine && !chunked && count * element <= COMPACT_BYTES) fine = H5Pset_layout(list, H5D_COMPACT) >= 0;
     if (fine && chunked && w->filters.count) {
         const unsigned lzf[3] = {4, 0x0105, (unsigned)(*chunk * element)}; /* h5py's revision, liblzf's version, bytes */
-        const unsigned level = (unsigned)w->filters.level;
+        const unsigned level = w->filters.level == SP_LEVEL_PLANES ? 1 : (unsigned)w->filters.level;
         fine = H5Pset_shuffle(list) >= 0;
-        if (w->filters.filters[1] == SP_FILTER_DEFLATE) fine = fine && H5Pset_deflate(list, level > 9 ? 9 : level) >= 0;
+        if (w->filters.filters[1] == SP_FILTER_DEFLATE) fine = fine && H5Pset_deflate(list, level) >= 0;
         if (w->filters.filters[1] == SP_FILTER_LZF) {
             fine = fine && H5Pset_filter(list, SP_FILTER_LZF, H5Z_FLAG_OPTIONAL, 3, lzf) >= 0;
         }
@@ -424,20 +423,11 @@ ROW_TEXT(row_event_metadata, event_metadata, "[]")
 
 static void put_statistics(writer *w, hid_t group)
 {
-    if (failed(w)) return;
-    const sp_profile *profile = w->profile;
-    sp_row_statistics *statistics = calloc(profile->row_count ? profile->row_count : 1, sizeof *statistics);
     const hid_t type = sp_statistics_type();
-    if (statistics == NULL) fail_memory(w);
-    else if (type < 0) fail_hdf5(w, "summary_statistics");
-    for (size_t i = 0; !failed(w) && i < profile->row_count; i++) {
-        const sp_row *row = &profile->rows[i];
-        if (row->has_statistics) statistics[i] = row->statistics;
-        else sp_row_statistics_compute(profile, row, &statistics[i]);
-    }
-    put_array(w, group, "summary_statistics", type, profile->row_count, sizeof *statistics, statistics);
+    if (type < 0) fail_hdf5(w, "summary_statistics");
+    put_array(w, group, "summary_statistics", type, w->profile->row_count, sizeof(sp_row_statistics),
+              w->summary.statistics);
     if (type >= 0) H5Tclose(type);
-    free(statistics);
 }
 
 static void put_aggregates(writer *w, hid_t group)
@@ -617,33 +607,13 @@ done:
 
 /* -- the summary -- */
 
-/* Without ids the calls have to be nested first, at 64 bytes a call: only for runs where that does not matter. */
-#define NEST_CALLS_MAX 1000000
-
 static void put_percentiles(writer *w, hid_t group)
 {
-    const sp_profile *profile = w->profile;
-    if (failed(w)) return;
-    double *values = calloc(profile->row_count ? profile->row_count : 1, SP_PERCENTILE_COUNT * sizeof *values);
-    if (values == NULL) fail_memory(w);
-    for (size_t i = 0; !failed(w) && i < profile->row_count; i++) {
-        const sp_row *row = &profile->rows[i];
-        double own[SP_PERCENTILE_COUNT];
-        const double *from = row->percentiles;
-        if (!row->has_percentiles) {
-            from = own;
-            if (sp_row_percentiles_compute(profile, row, sp_percentile_ranks, SP_PERCENTILE_COUNT, own) != SP_OK) {
-                fail_memory(w);
-                break;
-            }
-        }
-        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) values[p * profile->row_count + i] = from[p];
-    }
+    const size_t count = w->profile->row_count;
     for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) {
-        put_array(w, group, sp_percentile_names[p], H5T_IEEE_F64LE, profile->row_count, sizeof *values,
-                  values ? values + p * profile->row_count : NULL);
+        put_array(w, group, sp_percentile_names[p], H5T_IEEE_F64LE, count, sizeof(double),
+                  w->summary.percentiles + p * count);
     }
-    free(values);
 }
 
 /* An array of structures as the packed form of their compound; `type` is closed. */
@@ -690,16 +660,10 @@ static void put_paths(writer *w, hid_t group, const sp_path_summary *paths)
 
 static void put_summary(writer *w)
 {
-    const sp_profile *profile = w->profile;
     const hid_t group = new_group(w, w->file, "summary");
     put_integer_attribute(w, group, "version", SP_SUMMARY_VERSION);
-    put_percentiles(w, group);
-    const bool nestable = profile->columns[SP_COLUMN_CALL_ID] || profile->call_count <= NEST_CALLS_MAX;
-    sp_path_summary *paths = NULL;
-    /* A run that cannot be summed up (too many calls or paths) is written without the sums. */
-    if (!failed(w) && nestable && !profile->aggregate) sp_path_summary_make(profile, NULL, &paths, NULL);
-    if (paths) put_paths(w, group, paths);
-    sp_path_summary_free(paths);
+    if (!failed(w)) put_percentiles(w, group);
+    if (w->summary.paths) put_paths(w, group, w->summary.paths);
     if (group >= 0) H5Gclose(group);
 }
 
@@ -916,10 +880,11 @@ static void put_everything(writer *w)
     const hid_t names = new_group(w, w->file, "region_table");
     put_texts(w, names, "names", w->profile->name_count, w->profile->names, name_at);
     if (names >= 0) H5Gclose(names);
-    put_index(w);
-    put_events(w);
     put_threads(w);
     put_tasks(w);
+    put_events(w); /* meanwhile the summary is made */
+    if (sp_summary_job_wait(&w->summary) != SP_OK) fail_memory(w);
+    put_index(w);
     put_summary(w);
     put_aux(w);
 }
@@ -966,7 +931,9 @@ sp_status sp_hdf5_write(const sp_profile *profile, const char *path, const sp_hd
     sp_hdf5_io io = {.fd = replacement.fd};
     writer w = {.profile = profile, .path = path, .error = error};
     choose_filters(&w, options);
+    sp_summary_job_begin(&w.summary, profile);
     write_file(&w, &io);
+    sp_summary_job_free(&w.summary);
     if (io.problem == 0 && !failed(&w) && sp_seal_append(io.fd) != SP_OK) io.problem = errno;
     if (io.problem) {
         errno = io.problem;

@@ -1,0 +1,75 @@
+#include "formats/summary_job.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+/* Calls from which a thread is worth its start. */
+#define THREAD_FROM 50000
+
+/* Without ids the calls have to be nested first, at 64 bytes a call: only for runs where that does not matter. */
+#define NEST_CALLS_MAX 1000000
+
+static void sum_rows(sp_summary_job *job)
+{
+    const sp_profile *profile = job->profile;
+    const size_t count = profile->row_count;
+    job->statistics = calloc(count ? count : 1, sizeof *job->statistics);
+    job->percentiles = calloc(count ? count : 1, SP_PERCENTILE_COUNT * sizeof *job->percentiles);
+    if (job->statistics == NULL || job->percentiles == NULL) {
+        job->status = SP_ERR_NO_MEMORY;
+        return;
+    }
+    for (size_t i = 0; i < count && job->status == SP_OK; i++) {
+        const sp_row *row = &profile->rows[i];
+        double own[SP_PERCENTILE_COUNT];
+        const double *percentiles = row->percentiles;
+        if (row->has_statistics) job->statistics[i] = row->statistics;
+        else sp_row_statistics_compute(profile, row, &job->statistics[i]);
+        if (!row->has_percentiles) {
+            job->status = sp_row_percentiles_compute(profile, row, sp_percentile_ranks, SP_PERCENTILE_COUNT, own);
+            percentiles = own;
+        }
+        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) job->percentiles[p * count + i] = percentiles[p];
+    }
+}
+
+static void *work(void *argument)
+{
+    sp_summary_job *job = argument;
+    const sp_profile *profile = job->profile;
+    sum_rows(job);
+    const bool nestable = profile->columns[SP_COLUMN_CALL_ID] || profile->call_count <= NEST_CALLS_MAX;
+    if (job->status == SP_OK && nestable && !profile->aggregate) {
+        /* a run with too many calls or paths is written without the sums */
+        sp_path_summary_make(profile, NULL, &job->paths, NULL);
+    }
+    return NULL;
+}
+
+void sp_summary_job_begin(sp_summary_job *job, const sp_profile *profile)
+{
+    *job = (sp_summary_job){.profile = profile};
+    if (profile->call_count >= THREAD_FROM) {
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        job->threaded = pthread_create(&job->thread, NULL, work, job) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    if (!job->threaded) work(job);
+}
+
+sp_status sp_summary_job_wait(sp_summary_job *job)
+{
+    if (job->threaded) pthread_join(job->thread, NULL);
+    job->threaded = false;
+    return job->status;
+}
+
+void sp_summary_job_free(sp_summary_job *job)
+{
+    sp_summary_job_wait(job);
+    free(job->statistics);
+    free(job->percentiles);
+    sp_path_summary_free(job->paths);
+}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+QUICK = ["-Csetup-args=-Doptimization=0"]  # where only the build as such matters
 
 pytestmark = [
     pytest.mark.slow,
@@ -137,7 +138,7 @@ def test_a_wheel_builds_from_the_source_distribution_of_a_clean_checkout(tmp_pat
         source.extractall(tmp_path / "unpacked", filter="data")
     assert {"LICENSE", "README.md", "meson.build", "pyproject.toml", "include/scope_profiler.h", "run"} <= names
     [unpacked] = (tmp_path / "unpacked").iterdir()
-    built = build_wheel(unpacked, tmp_path / "wheel")
+    built = build_wheel(unpacked, tmp_path / "wheel", *QUICK)
     with zipfile.ZipFile(built) as package:
         assert "scope_profiler/py.typed" in package.namelist()
 
@@ -145,7 +146,7 @@ def test_a_wheel_builds_from_the_source_distribution_of_a_clean_checkout(tmp_pat
 def test_an_editable_install_imports_from_the_checkout(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = str(tmp_path / "venv" / "bin" / "python")
-    settings = ["--no-index", "--no-deps", "--no-build-isolation", f"-Cbuild-dir={tmp_path / 'build'}"]
+    settings = ["--no-index", "--no-deps", "--no-build-isolation", f"-Cbuild-dir={tmp_path / 'build'}", *QUICK]
     # The build backend is that of the interpreter that runs the tests.
     pip("--python", python, "install", *settings, "-e", str(ROOT), PYTHONPATH=sysconfig.get_path("purelib"))
     program = "import scope_profiler, scope_profiler._core; print(scope_profiler.__file__)"

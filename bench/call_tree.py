@@ -1,27 +1,26 @@
-"""The call tree of columns, against release 0.7.5: python bench/call_tree.py [CALLS]
+"""Cases that time the call tree: ns a call of build_call_arrays over 2 M calls."""
 
-Both sides run build_call_arrays over the same regions, in processes of their own that take turns; medians are compared.
-SCOPE_PROFILER_REFERENCE_PYTHON is the interpreter that has the release.
-"""
+from __future__ import annotations
 
-import os
+import gc
 import random
-import statistics
-import subprocess
-import sys
-import time
+from functools import lru_cache
+from time import perf_counter_ns
+from typing import Any
 
-ROUNDS = 5
+import numpy as np
+from scope_profiler import MPIRegion, Region, build_call_arrays
+
+CALLS = 2_000_000
 REGIONS = 8
-# lanes -> how many times faster than the release it has to be (None: too slow there to be measured)
-BUDGETS = {1: 6.0, 100: None, 20_000: 250.0, 100_000: None}
-SPREAD_BUDGET = 2.0  # time per call between the fastest and the slowest number of lanes
 
 
-def forest(calls):
-    """(region, start, end) of calls as a recursive program makes them, up to 12 deep."""
+def forest(calls: int) -> tuple[list[list[int]], int]:
+    """(region, start, end) of calls as a recursive program makes them, up to 12 deep, and when the last of them ended."""
     rng = random.Random(calls)
-    rows, stack, clock = [], [], 0
+    rows: list[list[int]] = []
+    stack: list[int] = []
+    clock = 0
     while len(rows) < calls or stack:
         clock += rng.randrange(100, 2000)
         if len(rows) < calls and (not stack or (len(stack) < 12 and rng.random() < 0.5)):
@@ -32,87 +31,53 @@ def forest(calls):
     return rows, clock
 
 
-def regions_of(calls, lanes):
-    """The same forest again and again on every lane at once; each region's calls in the order they were entered."""
-    import numpy as np
-    from scope_profiler import MPIRegion, Region
-
-    rows, length = forest(min(20_000, calls // lanes))
+@lru_cache(maxsize=1)
+def columns(lanes: int, shuffled: bool = False) -> list[MPIRegion]:
+    """The same forest again and again, on every lane at once; a region's calls in the order they were entered, or in none."""
+    rows, length = forest(min(20_000, CALLS // lanes))
     name, start, end = np.array(rows).T
-    copies = np.arange(calls // lanes // len(rows) * lanes)
-    offset = (copies // lanes * length + copies % lanes)[:, None]
-    lane = np.broadcast_to((copies % lanes)[:, None], (len(copies), len(rows)))
-    start, end, name = (start + offset).ravel(), (end + offset).ravel(), np.tile(name, len(copies))
-    lane = lane.ravel()
-    order = np.argsort(start, kind="stable")
+    copies = np.arange(CALLS // len(rows))
+    # A lane goes as many times slower as there are lanes, and they do not start together.
+    starts = [(copy // lanes * length + column) * lanes + copy % lanes * 7919 % (1000 * lanes)
+              for copy in (copies[:, None],) for column in (start, end)]  # fmt: skip
+    start, end = (column.ravel() for column in starts)
+    name = np.tile(name, len(copies))
+    lane = np.repeat(copies % lanes, len(rows))
+    order = np.random.default_rng(1).permutation(len(start)) if shuffled else np.argsort(start, kind="stable")
     regions = []
-    for r in range(REGIONS):
-        own = order[name[order] == r]
-        threads = {"thread_ids": np.zeros(len(own), np.int64), "task_ids": lane[own]} if lanes > 1 else {}
-        regions.append(MPIRegion(f"region{r}", {0: Region(start[own], end[own], **threads)}))
+    for region in range(REGIONS):
+        own = order[name[order] == region]
+        tracked: dict[str, Any] = {}
+        if lanes > 1:
+            tracked = {"thread_ids": np.zeros(len(own), np.int64), "task_ids": lane[own]}
+        regions.append(MPIRegion(f"region{region}", {0: Region(start[own], end[own], **tracked)}))
     return regions
 
 
-def worker(calls):
-    from scope_profiler import build_call_arrays
-
-    regions = {}
-    for line in sys.stdin:
-        lanes = int(line)
-        if lanes not in regions:
-            regions.clear()
-            regions[lanes] = regions_of(calls, lanes)
-            build_call_arrays(regions[lanes], 0)
-        begin = time.perf_counter()
-        built = build_call_arrays(regions[lanes], 0)
-        end = time.perf_counter()
-        print((end - begin) / len(built), flush=True)
+def timed(regions: list[MPIRegion]) -> float:
+    gc.collect()
+    begin = perf_counter_ns()
+    calls = build_call_arrays(regions, 0)
+    return (perf_counter_ns() - begin) / len(calls)
 
 
-class Side:
-    def __init__(self, python, calls):
-        self.process = subprocess.Popen([python, __file__, "--worker", str(calls)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
-
-    def seconds_per_call(self, lanes):
-        print(lanes, file=self.process.stdin, flush=True)
-        return float(self.process.stdout.readline())
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+def one_lane() -> float:
+    return timed(columns(1))
 
 
-def main(calls=2_000_000):
-    reference = os.environ.get("SCOPE_PROFILER_REFERENCE_PYTHON")
-    ours, theirs = Side(sys.executable, calls), Side(reference, calls) if reference else None
-    failures, medians = 0, {}
-    print(f"build_call_arrays, {calls:,} calls: ns a call")
-    for lanes, budget in BUDGETS.items():
-        mine, other = [], []
-        compare = theirs and budget
-        for round_ in range(ROUNDS):
-            mine.append(ours.seconds_per_call(lanes) * 1e9)
-            if compare and (lanes <= 100 or round_ < 2):
-                other.append(theirs.seconds_per_call(lanes) * 1e9)
-        medians[lanes] = statistics.median(mine)
-        line = f"  {lanes:>7} lanes  {medians[lanes]:9.1f}"
-        if compare:
-            factor = statistics.median(other) / medians[lanes]
-            failures += factor < budget
-            line += f"   0.7.5 {statistics.median(other):9.1f}   {factor:.1f} times faster (at least {budget:g})"
-        print(line)
-    spread = max(medians.values()) / min(medians.values())
-    failures += spread > SPREAD_BUDGET
-    print(f"  slowest / fastest number of lanes: {spread:.2f} (at most {SPREAD_BUDGET:g})")
-    ours.close()
-    if theirs:
-        theirs.close()
-    return 1 if failures else 0
+def one_lane_shuffled() -> float:
+    return timed(columns(1, shuffled=True))
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--worker"]:
-        worker(int(sys.argv[2]))
-    else:
-        sys.exit(main(*map(int, sys.argv[1:2])))
+def many_lanes() -> float:
+    return timed(columns(20_000))
+
+
+def spread() -> float:
+    """How many times slower a call is with the worst number of lanes than with the best."""
+    found = []
+    for lanes in (1, 100, 20_000, 100_000):
+        regions = columns(lanes)
+        timed(regions)
+        found.append(min(timed(regions) for _ in range(3)))
+    return max(found) / min(found)

@@ -141,10 +141,10 @@ class ManagerState:
 
     def finalize(self, recording: Recording | None, *, verbose: bool, return_results: bool) -> ProfilingResults | None:
         """Report ``recording``; None is a manager with nothing to report."""
-        if recording is self.recording:
-            self.cancel_at_exit()
+        is_current = recording is self.recording
+        if is_current and self.configured:
             # Not active any more even if it fails: a new run may replace this one, and this one can be tried again.
-            self.phase = FINALIZED if self.configured else self.phase
+            self.phase = FINALIZED
         if recording is None:
             if not return_results:
                 return None
@@ -156,6 +156,8 @@ class ManagerState:
             if return_results and recording.unwritten is not None:
                 self.last_results = recording.unwritten
             raise
+        if is_current:
+            self.cancel_at_exit()
         if return_results:
             self.last_results = results
         if verbose and results is not None:

@@ -93,23 +93,26 @@ def test_handles_follow_every_run_and_are_context_managers(pm):
 
 def test_each_entry_of_a_handle_closes_its_own_call(pm):
     handle = pm.define_region("h")
+    moments = []
 
     def held():
         with handle:
             yield
 
-    with warnings.catch_warnings(), pm.session(**QUIET) as run:
-        a, b = held(), held()
-        next(a)
+    def step(function, *arguments):
+        function(*arguments)
+        moments.append(time.perf_counter())
         time.sleep(0.02)
-        next(b)
-        time.sleep(0.01)
-        a.close()
-        time.sleep(0.03)
-        b.close()
+
+    with warnings.catch_warnings(), pm.session(**QUIET) as run:
         warnings.simplefilter("ignore")  # they do overlap
+        a, b = held(), held()
+        for function, *arguments in ((next, a), (next, b), (a.close,), (b.close,)):
+            step(function, *arguments)
     first, second = run.results["h"].durations
-    assert 0.03 <= first < 0.04 <= second < 0.06
+    assert first == pytest.approx(moments[2] - moments[0], abs=0.01)
+    assert second == pytest.approx(moments[3] - moments[1], abs=0.01)
+    # Closing the newest instead would give about 0.06 and 0.02.
 
 
 def test_a_handle_may_be_left_in_another_thread(pm):

@@ -425,6 +425,19 @@ def test_auto_finalize_is_cancelled(python, cancel):
     assert process.stdout == ""
 
 
+def test_auto_finalize_tries_again_what_has_failed(python, tmp_path):
+    python(
+        """
+import os, scope_profiler as sp
+sp.setup(output="sub/p.h5", auto_finalize=True)
+with sp.region("a"): pass
+try: sp.finalize(verbose=False)
+except FileNotFoundError: os.mkdir("sub")
+"""
+    )
+    assert counts(sp.load(tmp_path / "sub" / "p.h5")) == {"a": 1}
+
+
 # -- independent managers -----------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,9 @@
 #include "formats/spool.h"
 #include "python/greenlets.h"
 
+#if PY_VERSION_HEX < 0x030b0000
+#include <frameobject.h>
+#endif
 #include <structmember.h>
 
 #include <frameobject.h>

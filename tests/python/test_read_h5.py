@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 
 from h5files import (
-    SMALL_COLUMNS, columns_of, contents, everything, int64, make, read_with_h5py, row, write_with_h5py,
+    SMALL_COLUMNS,
+    columns_of,
+    contents,
+    everything,
+    int64,
+    make,
+    read_with_h5py,
+    row,
+    write_with_h5py,
 )  # fmt: skip
 from scope_profiler import _core
 

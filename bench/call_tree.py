@@ -9,6 +9,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+
 from scope_profiler import MPIRegion, Region, build_call_arrays
 
 CALLS = 2_000_000

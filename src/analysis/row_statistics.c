@@ -116,23 +116,31 @@ static size_t gather(const durations *d, const range *r, uint64_t *values)
     return found;
 }
 
+/* Kept from rank to rank: the wanted ones are often close together. */
 typedef struct select_memory {
-    uint64_t first[BINS], bins[BINS], values[FEW];
-    range gathered; /* what `values` holds */
+    uint64_t first[BINS];           /* of the whole range */
+    uint64_t bins[BINS];
+    range counted;                  /* what `bins` holds */
+    uint64_t values[FEW];
+    range gathered;                 /* what `values` holds */
 } select_memory;
+
+static bool same_range(const range *a, const range *b)
+{
+    return a->count == b->count && a->low == b->low && a->bits == b->bits;
+}
 
 static int64_t select_rank(const durations *d, const range *whole, select_memory *memory, uint64_t rank)
 {
     range r = narrow(whole, memory->first, rank);
     while (r.bits > 0 && r.count > FEW) {
-        count_bins(d, &r, memory->bins);
+        if (!same_range(&memory->counted, &r)) count_bins(d, &r, memory->bins);
+        memory->counted = r;
         r = narrow(&r, memory->bins, rank);
     }
     if (r.bits == 0) return (int64_t)(r.low ^ UINT64_C(0x8000000000000000));
-    if (memory->gathered.count == 0 || memory->gathered.low != r.low || memory->gathered.bits != r.bits) {
-        gather(d, &r, memory->values);
-        memory->gathered = r;
-    }
+    if (!same_range(&memory->gathered, &r)) gather(d, &r, memory->values);
+    memory->gathered = r;
     return (int64_t)(memory->values[rank - r.before] ^ UINT64_C(0x8000000000000000));
 }
 
@@ -169,7 +177,7 @@ sp_status sp_row_percentiles_compute(const sp_profile *profile, const sp_row *ro
     }
     select_memory *memory = malloc(sizeof *memory);
     if (memory == NULL) return SP_ERR_NO_MEMORY;
-    memory->gathered = (range){0};
+    memory->gathered = memory->counted = (range){0};
     if (d.count <= FEW) {
         gather(&d, &whole, memory->values);
     } else {

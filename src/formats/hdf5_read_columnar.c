@@ -580,7 +580,7 @@ static sp_status read_layout(sp_reader *reader)
 static sp_status read_events(sp_reader *reader, index_columns *index)
 {
     hid_t group;
-    time_columns times;
+    time_columns times = {"start_times", "end_times", false, false};
     uint64_t length = 0, *offsets = NULL;
     sp_status status = sp_input_open_group(&reader->input, reader->file, "events", "/events", &group);
     if (status == SP_OK && group < 0 && !reader->profile->aggregate) {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "analysis/path_summary.h"
+#include "platform/platform.h"
 
 const double sp_percentile_ranks[SP_PERCENTILE_COUNT] = {50.0, 95.0, 99.0};
 
@@ -143,23 +144,31 @@ static void free_lanes(sp_profile *profile)
     free(profile->tasks);
 }
 
+/* Rows and lanes from which on freeing them leaves megabytes in malloc, between what was allocated since. */
+#define TRIM_FROM 10000
+
+/* What copies share. */
+static void free_body(sp_profile *profile)
+{
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) sp_column_free(profile->columns[c], profile->call_count);
+    free_texts(profile->names, profile->name_count);
+    free_lanes(profile);
+    sp_path_summary_free(profile->stored_paths);
+    for (size_t i = 0; i < profile->aux_count; i++) sp_group_free(&profile->aux[i].root);
+    free(profile->aux);
+}
+
 void sp_profile_release(sp_profile *profile)
 {
     if (profile == NULL) return;
     if (atomic_fetch_sub_explicit(&profile->references, 1, memory_order_acq_rel) != 1) return;
-    if (profile->columns_owner) {
-        sp_profile_release(profile->columns_owner);
-    } else {
-        for (int c = 0; c < SP_COLUMN_COUNT; c++) sp_column_free(profile->columns[c], profile->call_count);
-    }
-    free_texts(profile->names, profile->name_count);
-    free_rows(profile);
-    free_lanes(profile);
-    sp_path_summary_free(profile->stored_paths);
     sp_profile_clear_metadata(profile);
-    for (size_t i = 0; i < profile->aux_count; i++) sp_group_free(&profile->aux[i].root);
-    free(profile->aux);
+    if (profile->owner == NULL || profile->own_rows) free_rows(profile);
+    if (profile->owner) sp_profile_release(profile->owner);
+    else free_body(profile);
+    const bool large = profile->owner == NULL && profile->row_count + profile->thread_count + profile->task_count >= TRIM_FROM;
     free(profile);
+    if (large) sp_platform_trim();
 }
 
 /* -- copies -- */
@@ -205,32 +214,6 @@ static bool copy_rows(sp_profile *to, const sp_profile *from)
     return true;
 }
 
-static bool copy_lanes(sp_profile *to, const sp_profile *from)
-{
-    if (!make_room(&to->threads, from->thread_count, sizeof *to->threads) ||
-        !make_room(&to->tasks, from->task_count, sizeof *to->tasks)) {
-        return false;
-    }
-    to->has_threads = from->has_threads;
-    for (; to->thread_count < from->thread_count; to->thread_count++) {
-        const sp_thread_info *thread = &from->threads[to->thread_count];
-        to->threads[to->thread_count] = *thread;
-        if (!copy_text(&to->threads[to->thread_count].name, thread->name)) return false;
-    }
-    for (; to->task_count < from->task_count; to->task_count++) {
-        const sp_task_info *task = &from->tasks[to->task_count];
-        sp_task_info *copy = &to->tasks[to->task_count];
-        *copy = *task;
-        copy->kind = copy->name = copy->coro_name = NULL;
-        if (!copy_text(&copy->kind, task->kind) || !copy_text(&copy->name, task->name) ||
-            !copy_text(&copy->coro_name, task->coro_name)) {
-            to->task_count++; /* so that what was copied of it is freed */
-            return false;
-        }
-    }
-    return true;
-}
-
 static bool copy_metadata(sp_profile *to, const sp_profile *from)
 {
     if (!make_room(&to->metadata, from->metadata_count, sizeof *to->metadata)) return false;
@@ -251,107 +234,33 @@ static bool copy_metadata(sp_profile *to, const sp_profile *from)
     return true;
 }
 
-static bool copy_array(sp_array *to, const sp_array *from)
-{
-    to->kind = from->kind;
-    to->dimensions = from->dimensions;
-    memcpy(to->shape, from->shape, sizeof to->shape);
-    const uint64_t size = sp_array_size(from);
-    if (!copy_text(&to->name, from->name)) return false;
-    if (from->kind == SP_ARRAY_STRING) {
-        char **texts = NULL;
-        const bool copied = copy_texts(&texts, from->data, size);
-        to->data = texts;
-        return copied;
-    }
-    if (!make_room(&to->data, size, sizeof(int64_t))) return false;
-    if (size) memcpy(to->data, from->data, size * sizeof(int64_t));
-    return true;
-}
-
-static bool copy_arrays(sp_array **to, size_t *to_count, const sp_array *from, size_t count)
-{
-    if (!make_room(to, count, sizeof **to)) return false;
-    *to_count = count;
-    for (size_t i = 0; i < count; i++) {
-        if (!copy_array(&(*to)[i], &from[i])) return false;
-    }
-    return true;
-}
-
-static bool copy_group(sp_group *to, const sp_group *from)
-{
-    if (!copy_text(&to->name, from->name) ||
-        !copy_arrays(&to->attributes, &to->attribute_count, from->attributes, from->attribute_count) ||
-        !copy_arrays(&to->datasets, &to->dataset_count, from->datasets, from->dataset_count) ||
-        !make_room(&to->groups, from->group_count, sizeof *to->groups)) {
-        return false;
-    }
-    to->group_count = from->group_count;
-    for (size_t i = 0; i < from->group_count; i++) {
-        if (!copy_group(&to->groups[i], &from->groups[i])) return false;
-    }
-    return true;
-}
-
-static bool copy_aux(sp_profile *to, const sp_profile *from)
-{
-    if (!make_room(&to->aux, from->aux_count, sizeof *to->aux)) return false;
-    to->aux_count = from->aux_count;
-    for (size_t i = 0; i < from->aux_count; i++) {
-        to->aux[i].rank = from->aux[i].rank;
-        if (!copy_group(&to->aux[i].root, &from->aux[i].root)) return false;
-    }
-    return true;
-}
-
-/* A copy of `size` bytes, NULL for none; false: out of memory. */
-static bool copy_memory(void *pointer_to_copy, const void *from, size_t size)
-{
-    if (!make_room(pointer_to_copy, size, 1)) return false;
-    void *copy;
-    memcpy(&copy, pointer_to_copy, sizeof copy);
-    if (size) memcpy(copy, from, size);
-    return true;
-}
-
-static bool copy_paths(sp_profile *to, const sp_profile *from)
-{
-    const sp_path_summary *paths = from->stored_paths;
-    if (paths == NULL) return true;
-    sp_path_summary *copy = to->stored_paths = malloc(sizeof *copy);
-    if (copy == NULL) return false;
-    *copy = *paths;
-    copy->nodes = NULL;
-    copy->rows = NULL;
-    copy->threads = NULL;
-    copy->percentiles = NULL;
-    return copy_memory(&copy->nodes, paths->nodes, paths->node_count * sizeof *paths->nodes) &&
-        copy_memory(&copy->rows, paths->rows, paths->row_count * sizeof *paths->rows) &&
-        copy_memory(&copy->threads, paths->threads, paths->thread_count * sizeof *paths->threads) &&
-        copy_memory(&copy->percentiles, paths->percentiles,
-                    paths->percentiles ? paths->node_count * paths->percentile_count * sizeof(double) : 0);
-}
-
-sp_profile *sp_profile_copy(sp_profile *profile)
+sp_profile *sp_profile_copy(sp_profile *profile, bool own_rows)
 {
     sp_profile *copy = sp_profile_new();
     if (copy == NULL) return NULL;
+    memcpy(copy->columns, profile->columns, sizeof copy->columns);
+    copy->call_count = profile->call_count;
+    copy->names = profile->names;
+    copy->name_count = profile->name_count;
+    copy->threads = profile->threads;
+    copy->thread_count = profile->thread_count;
+    copy->has_threads = profile->has_threads;
+    copy->tasks = profile->tasks;
+    copy->task_count = profile->task_count;
+    copy->stored_paths = profile->stored_paths;
+    copy->aux = profile->aux;
+    copy->aux_count = profile->aux_count;
     copy->aggregate = profile->aggregate;
     copy->summary_only = profile->summary_only;
     copy->nested = profile->nested;
     copy->schema = profile->schema;
-    copy->call_count = profile->call_count;
-    memcpy(copy->columns, profile->columns, sizeof copy->columns);
-    copy->columns_owner = sp_profile_share(profile->columns_owner ? profile->columns_owner : profile);
-    if (!copy_texts(&copy->names, profile->names, profile->name_count)) goto failed;
-    copy->name_count = profile->name_count;
-    if (copy_rows(copy, profile) && copy_lanes(copy, profile) && copy_metadata(copy, profile) &&
-        copy_aux(copy, profile) && copy_paths(copy, profile)) {
-        return copy;
+    copy->owner = sp_profile_share(profile->owner && !profile->own_rows ? profile->owner : profile);
+    copy->own_rows = own_rows;
+    if (!own_rows) {
+        copy->rows = profile->rows;
+        copy->row_count = profile->row_count;
     }
-failed:
-    copy->name_count = copy->names ? profile->name_count : 0;
+    if (copy_metadata(copy, profile) && (!own_rows || copy_rows(copy, profile))) return copy;
     sp_profile_release(copy);
     return NULL;
 }

@@ -157,7 +157,8 @@ typedef struct sp_profile {
     bool summary_only; /* read without its calls: rows carry count and statistics, the columns are NULL */
     bool nested;       /* false: calls of a lane overlap; ids are absent and exclusive totals unknown */
     int64_t schema;    /* of the file it came from, 0: recorded here */
-    struct sp_profile *columns_owner; /* the profile whose columns these are (a reference is held), NULL: our own */
+    struct sp_profile *owner; /* a copy: everything but the metadata is this profile's (a reference is held); else NULL */
+    bool own_rows;            /* a copy: its rows are its own */
     _Atomic(int) references;
 } sp_profile;
 
@@ -166,9 +167,9 @@ sp_profile *sp_profile_new(void);
 sp_profile *sp_profile_share(sp_profile *profile);
 void sp_profile_release(sp_profile *profile); /* NULL is allowed */
 
-/* A profile of its own with the same contents, to be changed before it is shared; the columns are `profile`'s, not
- * copied. NULL when out of memory. */
-sp_profile *sp_profile_copy(sp_profile *profile);
+/* A profile with the same contents, whose metadata, and with own_rows its rows, may be changed before it is shared. All else
+ * is `profile`'s, not copied: a run has as many rows as regions, and 100,000 of them take 33 MB. NULL when out of memory. */
+sp_profile *sp_profile_copy(sp_profile *profile, bool own_rows);
 
 /* NULL for NULL, else a malloc'ed copy. Strings inside a profile are freed with free(). */
 char *sp_text_copy(const char *text);

@@ -616,23 +616,39 @@ static void put_percentiles(writer *w, hid_t group)
     }
 }
 
+#define PACKED_AT_ONCE 1024
+
+/* Convert structures to their packed form, some at a time: a run of many paths has tens of megabytes of them. */
+static bool pack(hid_t type, hid_t packed, size_t count, size_t size, const char *from, char *to)
+{
+    const size_t packed_size = H5Tget_size(packed);
+    char *some = malloc(PACKED_AT_ONCE * size), *background = malloc(PACKED_AT_ONCE * size);
+    bool converted = some != NULL && background != NULL;
+    for (size_t done = 0; converted && done < count; done += PACKED_AT_ONCE) {
+        const size_t now = count - done < PACKED_AT_ONCE ? count - done : PACKED_AT_ONCE;
+        memcpy(some, from + done * size, now * size);
+        converted = H5Tconvert(type, packed, now, some, background, H5P_DEFAULT) >= 0;
+        memcpy(to + done * packed_size, some, now * packed_size);
+    }
+    free(some);
+    free(background);
+    return converted;
+}
+
 /* An array of structures as the packed form of their compound; `type` is closed. */
 static void put_structures(writer *w, hid_t group, const char *name, hid_t type, size_t count, size_t size,
                            const void *structures)
 {
     const hid_t packed = type >= 0 ? H5Tcopy(type) : H5I_INVALID_HID;
-    char *data = malloc(count ? count * size : 1), *background = malloc(count ? count * size : 1);
-    if (data == NULL || background == NULL) {
-        fail_memory(w);
-    } else if (packed < 0 || H5Tpack(packed) < 0) {
+    if (packed < 0 || H5Tpack(packed) < 0) {
         fail_hdf5(w, name);
     } else {
-        if (count) memcpy(data, structures, count * size);
-        if (count && H5Tconvert(type, packed, count, data, background, H5P_DEFAULT) < 0) fail_hdf5(w, name);
-        put_array(w, group, name, packed, count, H5Tget_size(packed), data);
+        char *data = malloc((count ? count : 1) * H5Tget_size(packed));
+        if (data == NULL) fail_memory(w);
+        else if (!pack(type, packed, count, size, structures, data)) fail_hdf5(w, name);
+        else put_array(w, group, name, packed, count, H5Tget_size(packed), data);
+        free(data);
     }
-    free(data);
-    free(background);
     if (packed >= 0) H5Tclose(packed);
     if (type >= 0) H5Tclose(type);
 }

@@ -1,6 +1,7 @@
 #include "platform/platform.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -104,6 +105,13 @@ void *sp_platform_map(size_t bytes)
 void sp_platform_unmap(void *memory, size_t bytes)
 {
     if (memory) munmap(memory, bytes);
+}
+
+void sp_platform_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 void sp_platform_empty(void *begin, void *end)

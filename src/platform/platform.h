@@ -31,6 +31,9 @@ void sp_platform_unmap(void *memory, size_t bytes);
 /* The lowest address that the calling thread's own stack may reach; 0 when it is not known or has no limit. */
 uintptr_t sp_platform_stack_floor(void);
 
+/* Let malloc give back what it keeps for later. */
+void sp_platform_trim(void);
+
 /* Give the pages inside [begin, end) back; the range stays mapped and reads as zero. */
 void sp_platform_empty(void *begin, void *end);
 

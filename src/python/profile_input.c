@@ -780,7 +780,7 @@ static PyObject *replace_profile(PyObject *module, PyObject *args, PyObject *kwa
     }
     sp_profile *original = sp_profile_object_get(object);
     if (original == NULL) return NULL;
-    sp_profile *profile = sp_profile_copy(original);
+    sp_profile *profile = sp_profile_copy(original, event_metadata != Py_None);
     if (profile == NULL) return PyErr_NoMemory();
     if (metadata != Py_None) {
         sp_profile_clear_metadata(profile);

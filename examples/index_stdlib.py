@@ -112,9 +112,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     threading.current_thread().name = "main"
-    with sp.session(
-        output=arguments.output, track_threads=True, label="index stdlib", verbose=False, return_results=True
-    ) as run:
+    with sp.session(output=arguments.output, track_threads=True, label="index stdlib", verbose=False):
         with sp.region("find files"):
             root = Path(sysconfig.get_paths()["stdlib"])
             paths = list(source_files(root, arguments.with_tests))[: arguments.limit]
@@ -125,8 +123,9 @@ def main() -> None:
     for name, occurrences in index.occurrences.most_common(5):
         print(f"  {name:<10} {occurrences:>8,} times in {index.files_with[name]} files")
     print()
-    run.results.print_summary(suppress_notes=True)
-    print_threads(run.results)
+    results = sp.load(arguments.output)
+    results.print_summary(suppress_notes=True)
+    print_threads(results)
     print(f"\nThe profile is in {arguments.output}:")
     print(f"  scope-profiler inspect {arguments.output} --tree")
 

@@ -36,10 +36,6 @@ class CommandError(Exception):
     """What stops a command: told in one line, exit code 2."""
 
 
-class ProgramInterrupted(BaseException):
-    """Ctrl-C ended the program that `run` runs, and has been shown."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns its exit code. ``argv`` are the arguments without the program's name."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -55,8 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         code = USAGE_ERROR
         complain(f"{PROGRAM}: {one_line(error)}")
-    except ProgramInterrupted:
-        raise KeyboardInterrupt from None
     except KeyboardInterrupt:
         complain(f"{PROGRAM}: interrupted")
     except MemoryError:

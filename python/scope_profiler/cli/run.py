@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import CodeType, ModuleType
 from typing import Any
 
-from scope_profiler.cli import PROGRAM, USAGE_ERROR, CommandError, ProgramInterrupted, complain
+from scope_profiler.cli import INTERRUPTED, PROGRAM, USAGE_ERROR, CommandError, complain
 from scope_profiler.cli.terminal import Output, one_line
 
 DESCRIPTION = (
@@ -120,7 +120,7 @@ class _Recording:
         self._arguments = arguments
         self._output = output
         self._pid = os.getpid()
-        self.exit_code: int = 0
+        self.exit_code = 0
 
     def begin(self) -> None:
         """Start to record. Anything that is wrong with the options is told here, before the program runs."""
@@ -155,19 +155,28 @@ class _Recording:
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Write the profile and print the summary."""
+        """The last exit handler: write the profile, then see to the exit code, which no exit handler can set."""
         if os.getpid() != self._pid:
             return  # a forked child that ends normally: the parent's profile is not its own
+        written = self._write()
+        if self.exit_code == INTERRUPTED:
+            _flush_streams()
+            _end_by_interrupt()
+        elif not written and self.exit_code == 0:
+            _flush_streams()
+            os._exit(USAGE_ERROR)
+
+    def _write(self) -> bool:
+        """Write the profile and print the summary. False when the profile could not be written."""
         import scope_profiler
 
         try:
             results = scope_profiler.finalize(verbose=False, return_results=not self._arguments.quiet)
         except BaseException as error:  # the last handler of the process: there is nobody above it
             complain(f"{PROGRAM}: the profile was not written: {one_line(error)}")
-            self._fail()
-            return
+            return False
         if results is None or self._arguments.quiet:
-            return
+            return True
         import io
 
         text = io.StringIO()
@@ -177,17 +186,23 @@ class _Recording:
             self._output.flush()
         except OSError as error:
             complain(f"{PROGRAM}: cannot print the summary: {one_line(error.strerror or error)}")
+        return True
 
-    def _fail(self) -> None:
-        """Exit handlers cannot change the exit code: a program that would exit with 0 is ended here instead."""
-        if self.exit_code != 0:
-            return
-        import contextlib
 
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, OSError, ValueError):
-                stream.flush()
-        os._exit(USAGE_ERROR)
+def _flush_streams() -> None:
+    import contextlib
+
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+
+
+def _end_by_interrupt() -> None:
+    """End the process as Ctrl-C does, so that a shell that waits for it stops too."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 class _Program:
@@ -219,21 +234,15 @@ class _Program:
             # This function's own frame is none of the program's.
             error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
             sys.excepthook(type(error), error, error.__traceback__)
-            if not isinstance(error, KeyboardInterrupt):
-                return 1
-            # Let the interpreter end as it does after Ctrl-C, but show nothing twice.
-            sys.excepthook = _show_nothing
-            raise ProgramInterrupted from None
+            if isinstance(error, KeyboardInterrupt):
+                recording.exit_code = INTERRUPTED
+            return recording.exit_code
         return 0
 
 
 def _has_path_entry() -> bool:
     """Whether the first entry of sys.path is where the script is (not so under -P and -I)."""
     return not (getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
-
-
-def _show_nothing(*exception: object) -> None:
-    pass
 
 
 def _exit_code(code: object) -> int:

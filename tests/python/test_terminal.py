@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
 import sys
 import threading
 import time
@@ -126,11 +127,10 @@ def shown_on_a_terminal(seconds: float) -> str:
         with os.fdopen(follower, "w", encoding="utf-8") as stream:
             with Progress("reading \x1b[2J.h5", stream):
                 time.sleep(seconds)
-            os.set_blocking(leader, False)
-            try:
-                return os.read(leader, 65536).decode()
-            except BlockingIOError:
-                return ""
+            shown = b""
+            while select.select([leader], [], [], 0.3)[0]:  # what was written arrives a little later
+                shown += os.read(leader, 65536)
+            return shown.decode()
     finally:
         os.close(leader)
 

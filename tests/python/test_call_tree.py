@@ -153,12 +153,14 @@ def arbitrary_regions(draw):
     return regions
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(arbitrary_regions())
 def test_strict_trees_are_the_models_and_fail_exactly_when_it_does(regions):
     check(regions)
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(arbitrary_regions(), st.randoms(use_true_random=False))
 def test_clamped_trees_never_fail_and_give_every_instant_to_one_call(regions, rng):
@@ -249,6 +251,7 @@ def test_lanes_are_stacks_of_their_own_however_many_there_are(lanes, sparse):
     assert (exclusive[:lanes] == 98 + call[:lanes]).all() and (exclusive[lanes:] == 1).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(arbitrary_regions(), st.randoms(use_true_random=False), st.integers(-5, 10**12))
 def test_ids_right_or_wrong_change_nothing(regions, rng, first):

@@ -154,6 +154,7 @@ def test_numbered_checkpoints_keep_every_file(pm, tmp_path):
     assert sorted(i for name in names for i in ids(sp.load(tmp_path / name))) == list(range(6))
 
 
+@pytest.mark.slow
 def test_every_call_is_in_exactly_one_checkpoint_while_threads_record(pm, tmp_path):
     pm.setup(output=tmp_path / "p.h5", track_threads=True, checkpoint="numbered")
     made = [0] * 3

@@ -360,6 +360,7 @@ def test_sessions_of_two_managers_may_end_in_any_order(pm):
     assert threading._profile_hook is before
 
 
+@pytest.mark.slow
 def test_many_sessions_keep_memory_flat(python):
     process = python(
         """

@@ -233,6 +233,7 @@ def forests(draw):
     return calls
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(forests(), st.sets(st.sampled_from("abcd")), st.booleans())
 def test_sums_equal_those_of_a_tree_of_objects(calls, hidden, ids):

@@ -178,6 +178,7 @@ def test_a_summary_never_reads_the_calls(tmp_path: Path) -> None:
         _core.read_h5(path)
 
 
+@pytest.mark.slow
 def test_a_summary_is_read_in_the_same_time_from_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "p.h5"
     noise = np.random.default_rng(0).integers(0, 2**50, 3_000_000)
@@ -494,6 +495,7 @@ def test_any_flipped_bit_in_a_file_of_ours_is_found(tmp_path: Path, soak: bool) 
             _core.read_h5(path)
 
 
+@pytest.mark.slow
 def test_every_truncation_of_a_file_of_ours_is_found(tmp_path: Path, soak: bool) -> None:
     path = tmp_path / "p.h5"
     _core.write_h5(everything(), path)
@@ -542,6 +544,7 @@ print(sorted(outcomes))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["h5py", "h5py-v110", "ours-unsealed", "schema-1"])
 def test_no_damage_crashes_or_hangs_the_reader(tmp_path: Path, kind: str, soak: bool) -> None:
     """libhdf5 itself crashes on these files; the process that reads them must not, and nothing is printed."""

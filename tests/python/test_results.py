@@ -739,6 +739,7 @@ def many(count):
     return _core.make_profile(names=names, rows=rows, columns={"start_ns": starts, "end_ns": starts + 5})
 
 
+@pytest.mark.slow
 def test_opening_many_regions_makes_only_those_that_are_asked_for():
     import tracemalloc
 

@@ -420,6 +420,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_file_and_no_temporary(tmp_path):
     path = tmp_path / "p.h5"
     path.write_text("old")
@@ -472,6 +473,7 @@ def test_threads_can_write_at_the_same_time(tmp_path):
     assert not problems
 
 
+@pytest.mark.slow
 def test_a_child_forked_while_another_thread_writes_can_write_too(tmp_path):
     program = f"""
 import os, threading, warnings

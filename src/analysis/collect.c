@@ -605,6 +605,9 @@ sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_p
     if (status == SP_OK) {
         fill(&c);
         clean_up(&c);
+        pthread_mutex_lock(&run->lock);
+        run->collected += c.profile->call_count;
+        pthread_mutex_unlock(&run->lock);
         *out = c.profile;
         c.profile = NULL;
         if (lane_keys) {

@@ -311,6 +311,7 @@ void sp_log_scan(sp_log *log)
         for (; log->scan_next < readable; log->scan_next += log->stride) {
             sp_slot *slot = (sp_slot *)log->scan_next;
             run->regions[atomic_load_explicit(&slot->region, memory_order_relaxed)]->entries++;
+            log->run->scanned++;
             if (atomic_load_explicit(&slot->end, memory_order_acquire) == SP_SLOT_OPEN) remember_open(log, slot);
         }
         sp_block *following = atomic_load_explicit(&log->scan_block->next, memory_order_acquire);
@@ -343,6 +344,15 @@ sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error
     *ids = list;
     *count = used;
     return SP_OK;
+}
+
+uint64_t sp_run_uncollected(sp_run *run)
+{
+    pthread_mutex_lock(&run->lock);
+    sp_run_scan(run);
+    const uint64_t uncollected = run->scanned - run->collected;
+    pthread_mutex_unlock(&run->lock);
+    return uncollected;
 }
 
 uint64_t sp_run_entries(sp_run *run, uint32_t region)

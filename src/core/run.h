@@ -48,6 +48,8 @@ struct sp_run {
     sp_timeline timeline;
     sp_store *store;        /* or NULL; the run holds a reference */
     size_t anchors_noted;   /* of the timeline: what the store knows */
+    uint64_t scanned;       /* entries seen by the scanner */
+    uint64_t collected;     /* calls that were collected */
     uint32_t collection;    /* number of the last one, for the store */
     sp_region_info **regions;
     size_t region_count, region_size;
@@ -151,6 +153,9 @@ sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error
  * Both arrays are malloc'ed.
  */
 sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **ends, size_t *count, sp_error *error);
+
+/* Entries that no collection has taken, those of open calls included. */
+uint64_t sp_run_uncollected(sp_run *run);
 
 /* Entries of a region so far. */
 uint64_t sp_run_entries(sp_run *run, uint32_t region);

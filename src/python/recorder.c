@@ -259,7 +259,9 @@ static void unhook(sp_recorder_object *recorder)
     if (hook == NULL) return;
     PyObject *task_hooks = recorder->task_hooks;
     recorder->task_hooks = NULL;
-    if (task_hooks) {
+    if (task_hooks && sp_python_finalizing()) {
+        Py_DECREF(task_hooks); /* their modules are going, and what they were put into with them */
+    } else if (task_hooks) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
         PyObject *done = call_lanes("remove", task_hooks);

@@ -172,6 +172,12 @@ static sp_status collect(sp_run_object *object, sp_error *error)
     return object->part_count == 2 ? join(object, error) : SP_OK;
 }
 
+/*
+ * Up to this many calls (about 20 ms) the interpreter is held while they are collected: threads that record without a pause
+ * would otherwise make calls faster than a checkpoint can report them, and each checkpoint would take longer than the last.
+ */
+#define HELD_CALLS ((uint64_t)1 << 19)
+
 static PyObject *run_collect(PyObject *self, PyObject *none)
 {
     sp_run_object *object = (sp_run_object *)self;
@@ -180,12 +186,12 @@ static PyObject *run_collect(PyObject *self, PyObject *none)
     sp_status status;
     sp_thread_names_refresh(object->run);
     sp_task_names_refresh(object->run);
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *released = sp_run_uncollected(object->run) > HELD_CALLS ? PyEval_SaveThread() : NULL;
     parts_lock(object);
     status = collect(object, &error);
     if (status == SP_OK) profile = sp_profile_share(object->parts[0].profile);
     parts_unlock(object);
-    Py_END_ALLOW_THREADS
+    if (released) PyEval_RestoreThread(released);
     return status == SP_OK ? sp_profile_object_new(profile) : sp_python_raise(status, &error, NULL);
 }
 

@@ -8,6 +8,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdbool.h>
+
 #include "core/error.h"
 
 typedef struct sp_state {
@@ -23,6 +25,16 @@ extern sp_state *sp_python_state;
 /* Raise the exception that fits `status`, with the error's message; returns NULL. `path` (may be NULL) goes into
  * OSError.filename. */
 PyObject *sp_python_raise(sp_status status, const sp_error *error, const char *path);
+
+/* Whether the interpreter is on its way out: modules may be gone, nothing should be imported. */
+static inline bool sp_python_finalizing(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
 
 /* Each file of the extension adds its types and functions; 0, or -1 with an exception set. */
 int sp_python_add_errors(PyObject *module);

@@ -60,22 +60,13 @@ static void describe(sp_run *run, sp_thread_row *row, PyObject *thread, int64_t 
     Py_XDECREF(name);
 }
 
-static bool finalizing(void)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    return Py_IsFinalizing();
-#else
-    return _Py_IsFinalizing();
-#endif
-}
-
 static void end_dealloc(PyObject *self)
 {
     sp_thread_end *end = (sp_thread_end *)self;
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     sp_thread *thread = sp_this_thread;
-    if (thread && end->thread != Py_None && !finalizing()) {
+    if (thread && end->thread != Py_None && !sp_python_finalizing()) {
         const int64_t ident = (int64_t)PyThread_get_thread_ident();
         for (sp_log *log = thread->logs; log; log = log->next_of_thread) {
             if (log->run->tracks_threads) describe(log->run, log->row, end->thread, ident);
@@ -131,7 +122,7 @@ static void watch_end(PyObject *thread)
 /* Called by the core on a thread that has just got a row. It may be a native thread, without the interpreter. */
 static void thread_registered(sp_run *run, sp_thread_row *row)
 {
-    if (!Py_IsInitialized() || finalizing() || !PyGILState_Check()) return;
+    if (!Py_IsInitialized() || sp_python_finalizing() || !PyGILState_Check()) return;
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyObject *thread = current_thread_object();

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/path_summary.h"
 #include "python/profile_object.h"
 
 /* -- texts -- */
@@ -290,6 +291,45 @@ static int take_rows(sp_profile *profile, PyObject *rows)
 done:
     Py_DECREF(fast);
     return result;
+}
+
+/* -- sums by path, as a pickled profile has them -- */
+
+/* A copy of `size` bytes that hold whole elements; NULL with an exception. */
+static void *copy_elements(const char *bytes, Py_ssize_t size, size_t element, size_t *count)
+{
+    if (size % (Py_ssize_t)element) {
+        PyErr_SetString(PyExc_ValueError, "the sums by path are of another version");
+        return NULL;
+    }
+    void *copy = malloc(size ? (size_t)size : 1);
+    if (copy == NULL) return PyErr_NoMemory();
+    if (size) memcpy(copy, bytes, (size_t)size);
+    *count = (size_t)size / element;
+    return copy;
+}
+
+static int take_paths(sp_profile *profile, PyObject *value)
+{
+    if (value == Py_None) return 0;
+    int nested, clamped;
+    const char *nodes, *rows, *threads;
+    Py_ssize_t node_bytes, row_bytes, thread_bytes;
+    if (!PyArg_ParseTuple(value, "iiy#y#y#;_paths", &nested, &clamped, &nodes, &node_bytes, &rows, &row_bytes, &threads,
+                          &thread_bytes)) {
+        return -1;
+    }
+    sp_path_summary *paths = profile->stored_paths = calloc(1, sizeof *paths);
+    if (paths == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    paths->nested = nested != 0;
+    paths->clamped = clamped != 0;
+    paths->nodes = copy_elements(nodes, node_bytes, sizeof *paths->nodes, &paths->node_count);
+    paths->rows = paths->nodes ? copy_elements(rows, row_bytes, sizeof *paths->rows, &paths->row_count) : NULL;
+    paths->threads = paths->rows ? copy_elements(threads, thread_bytes, sizeof *paths->threads, &paths->thread_count) : NULL;
+    return paths->threads ? 0 : -1; /* the summary checks what it uses of them */
 }
 
 /* -- lane tables -- */
@@ -710,13 +750,14 @@ done:
 static PyObject *make_profile(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"names", "rows", "columns", "threads", "tasks", "metadata", "aux", "aggregate", "nested",
-                               "summary_only", "schema", NULL};
+                               "summary_only", "schema", "_paths", NULL};
     PyObject *names = NULL, *rows = NULL, *columns = NULL, *threads = Py_None, *tasks = Py_None, *metadata = Py_None, *aux = Py_None;
+    PyObject *paths = Py_None;
     int aggregate = 0, nested = 1, summary_only = 0;
     long long schema = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOOOOOpppL:make_profile", keywords, &names, &rows, &columns,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOOOOOpppLO:make_profile", keywords, &names, &rows, &columns,
                                      &threads, &tasks, &metadata, &aux, &aggregate, &nested, &summary_only,
-                                     &schema)) {
+                                     &schema, &paths)) {
         return NULL;
     }
     if (names == NULL || rows == NULL || columns == NULL) {
@@ -731,7 +772,8 @@ static PyObject *make_profile(PyObject *module, PyObject *args, PyObject *kwargs
     profile->schema = schema;
     if (copy_strs(names, "a region name", &profile->names, &profile->name_count) < 0 ||
         take_columns(profile, columns) < 0 || take_rows(profile, rows) < 0 || take_threads(profile, threads) < 0 ||
-        take_tasks(profile, tasks) < 0 || take_metadata(profile, metadata) < 0 || take_aux(profile, aux) < 0) {
+        take_tasks(profile, tasks) < 0 || take_metadata(profile, metadata) < 0 || take_aux(profile, aux) < 0 ||
+        take_paths(profile, paths) < 0) {
         sp_profile_release(profile);
         return NULL;
     }

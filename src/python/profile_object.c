@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "analysis/path_summary.h"
 #include "python/profile_input.h"
 
 typedef struct profile_object {
@@ -540,6 +541,17 @@ static PyObject *column_bytes(const sp_profile *profile)
     return dict;
 }
 
+/* The stored sums by path as they lie in memory: pickles go between processes of one program. */
+static PyObject *paths_state(const sp_profile *profile)
+{
+    const sp_path_summary *paths = profile->stored_paths;
+    if (paths == NULL) Py_RETURN_NONE;
+    return Py_BuildValue("(iiy#y#y#)", paths->nested, paths->clamped, (const char *)paths->nodes,
+                         (Py_ssize_t)(paths->node_count * sizeof *paths->nodes), (const char *)paths->rows,
+                         (Py_ssize_t)(paths->row_count * sizeof *paths->rows), (const char *)paths->threads,
+                         (Py_ssize_t)(paths->thread_count * sizeof *paths->threads));
+}
+
 static PyObject *profile_reduce(PyObject *self, PyObject *ignored)
 {
     const sp_profile *profile = profile_of(self);
@@ -548,7 +560,7 @@ static PyObject *profile_reduce(PyObject *self, PyObject *ignored)
     if (put(state, "names", get_names(self, NULL)) < 0 || put(state, "rows", get_rows(self, NULL)) < 0 ||
         put(state, "columns", column_bytes(profile)) < 0 ||
         put(state, "threads", get_threads(self, NULL)) < 0 || put(state, "tasks", get_tasks(self, NULL)) < 0 ||
-        put(state, "metadata", get_metadata(self, NULL)) < 0 ||
+        put(state, "metadata", get_metadata(self, NULL)) < 0 || put(state, "_paths", paths_state(profile)) < 0 ||
         put(state, "aux", get_aux(self, NULL)) < 0 ||
         put(state, "aggregate", get_aggregate(self, NULL)) < 0 || put(state, "nested", get_nested(self, NULL)) < 0 ||
         put(state, "summary_only", get_summary_only(self, NULL)) < 0 ||

@@ -135,7 +135,7 @@ static void a_copy_shares_the_columns_and_outlives_the_original(void **state)
     profile->name_count = 1;
     profile->rows[0].tags = strdup("[\"t\"]");
     assert_int_equal(sp_profile_set_int(profile, "n", 3), SP_OK);
-    sp_profile *copy = sp_profile_copy(profile), *second = sp_profile_copy(copy);
+    sp_profile *copy = sp_profile_copy(profile, true), *second = sp_profile_copy(copy, false);
     assert_ptr_equal(copy->columns[SP_COLUMN_END], profile->columns[SP_COLUMN_END]);
     assert_ptr_not_equal(copy->rows[0].tags, profile->rows[0].tags);
     assert_int_equal(sp_profile_set_int(copy, "n", 4), SP_OK);
@@ -143,6 +143,7 @@ static void a_copy_shares_the_columns_and_outlives_the_original(void **state)
     sp_profile_release(profile);
     sp_profile_release(copy);
     assert_int_equal(second->columns[SP_COLUMN_END][1], 1007);
+    assert_ptr_equal(second->columns[SP_COLUMN_START], second->owner->columns[SP_COLUMN_START]);
     assert_string_equal(second->rows[0].tags, "[\"t\"]");
     assert_string_equal(second->names[0], "a");
     sp_profile_release(second);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import shutil
 import subprocess
@@ -163,6 +164,16 @@ def test_a_summary_has_everything_but_the_calls(tmp_path: Path) -> None:
             assert mine == theirs
 
 
+def test_a_summary_pickles_with_its_sums_by_path(tmp_path: Path) -> None:
+    path = tmp_path / "p.h5"
+    _core.write_h5(everything(), path)
+    summary = _core.read_h5(path, summary=True)
+    again = pickle.loads(pickle.dumps(summary))
+    assert again.summary_only and again.rows == summary.rows
+    assert _core.path_summary(again) == _core.path_summary(summary)
+    assert _core.path_summary(_core.replace_profile(again)) == _core.path_summary(summary)
+
+
 def test_a_summary_never_reads_the_calls(tmp_path: Path) -> None:
     path = tmp_path / "p.h5"
     start = np.arange(100_000) * 10
@@ -269,6 +280,15 @@ def test_schema_1_without_optional_columns(tmp_path: Path) -> None:
     schema_1(path, optional=False)
     back = _core.read_h5(path)
     assert back.column("call_ids") is None and back.column("gpu_ns") is None and back.rows[0][4:8] == (None, -1, None, ())
+
+
+def test_zstd_files_of_h5py(tmp_path: Path) -> None:
+    hdf5plugin = pytest.importorskip("hdf5plugin")
+    path = tmp_path / "p.h5"
+    write_with_h5py(path, options={"chunks": (3,), "shuffle": True, **hdf5plugin.Zstd(clevel=5)})
+    assert columns_of(_core.read_h5(path)) == SMALL_COLUMNS
+    _core.write_h5(everything(), path, compression="zstd")
+    assert read_with_h5py(path)["rows"][0]["start_ns"] == [1000]
 
 
 def test_filters_that_only_libhdf5_knows(tmp_path: Path) -> None:

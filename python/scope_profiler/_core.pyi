@@ -50,7 +50,7 @@ class Run:
     lost: int  # calls that found no memory
     inherited: bool  # this process is a forked child of the one that opened the run
     spool_path: str | None
-    unreported: bool  # calls were entered that are not confirmed
+    unreported: bool  # calls would be lost if the run went now
     keep_lanes: bool  # settable: collect() keeps the lane of every call for collect_lanes()
     def collect(self) -> Profile:
         """Every closed call that is not confirmed yet, with the call tree resolved; callable while others record."""

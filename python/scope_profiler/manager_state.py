@@ -6,6 +6,7 @@ import os
 
 from . import _core
 from .recording import ProcessLock, Recording, warn_dropped
+from .spooling import open_run
 from .tags import ROOT_REGION, TagRules
 
 TYPE_CHECKING = False
@@ -51,6 +52,7 @@ class ManagerState:
             if self._is_busy() and not replace:
                 raise RuntimeError("a run is active already; finalize() it first, or pass replace=True")
             self.cancel_at_exit()
+            before = self.recording
             # Before anything changes, so that a warning that is made an error leaves the run to be finalized.
             warn_dropped(self._calls_to_drop())
             rules = TagRules(config.enable_tags, region_tags)
@@ -58,6 +60,8 @@ class ManagerState:
             if recording is None:
                 self.recorder.forget()
             config.paused = False
+            if before is not None:
+                before.abandon()
             self.config, self.rules, self.recording = config, rules, recording
             self.listening = recording is not None
             self.last_results = None
@@ -79,7 +83,9 @@ class ManagerState:
         return recording.unreported()
 
     def _open(self, config: ProfilingConfig, rules: TagRules) -> Recording:
-        run = self.recorder.open(
+        run = open_run(
+            self.recorder,
+            config,
             track_threads=config.track_threads,
             track_async=config.track_async,
             enabled=rules.filter(),
@@ -100,6 +106,7 @@ class ManagerState:
                 if recording.owned_by_session and not recording.inherited:
                     dropped = recording.unreported()
                 recording.discarded = True
+                recording.end_spool()
             self.cancel_at_exit()
             self.recorder.forget()
             self.config = self.recording = self.rules = self.last_results = None

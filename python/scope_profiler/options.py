@@ -90,6 +90,8 @@ class ProfilingOptions:
     hdf5: HDF5Options | None = None
     gpu_sync_on_exit: bool | None = None
     checkpoint: str | None = None
+    spool: bool | str | None = None
+    spool_limit: int | None = None
 
     def to_kwargs(self) -> dict[str, Any]:
         """The settings that are set, as keywords for ``setup()``."""
@@ -137,3 +139,5 @@ class SetupOptions(TypedDict, total=False):
     enable_tags: Iterable[str] | None
     gpu_sync_on_exit: bool | None
     checkpoint: str | None
+    spool: bool | str | None
+    spool_limit: int | None

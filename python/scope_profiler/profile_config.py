@@ -75,6 +75,8 @@ class ProfilingConfig:
     hdf5_chunk_size: int | None
     enable_tags: tuple[str, ...]
     checkpoint: str
+    spool: bool | str
+    spool_limit: int | None
 
     comm: Any = None  # the MPI communicator of the run; None: a single process
     paused: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from .event_metadata import EventMetadata
+from .spool_metadata import note_metadata
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,10 +102,23 @@ class Recording:
                 self.events.drop(mark)
                 self._confirmed += profile.call_count
                 self._reported = self._confirmed
+            if path is not None and self.closed:
+                self.end_spool()
+            elif path is not None:
+                note_metadata(self.run, self.config)  # the program may have added to it
             problems = self._problems(profile)
         for problem in problems:
             warn(problem)
         return results if need_results else None
+
+    def abandon(self) -> None:
+        """Another run takes the manager over: nobody will report these calls, unless a session does at its end."""
+        if not self.owned_by_session:
+            self.end_spool()
+
+    def end_spool(self) -> None:
+        """The file in which the run survives its process is of no use any more. A forked child leaves it to the parent."""
+        self.run.finish_spool(False)
 
     # -- parts of finalize ---------------------------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ PERF_EVENTS: Final = (
     "context-switches",
 )
 
+SMALLEST_SPOOL: Final = 1 << 20  # bytes; what a run of a few threads needs besides its calls
+
 COMPRESSIONS: Final = ("auto", "gzip", "lzf", "zstd")
 _LEVELS: Final = {"auto": (0, 9), "gzip": (0, 9), "zstd": (1, 22)}
 
@@ -119,6 +121,19 @@ def _buffer_limit(name: str, value: Any) -> int:
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     return value
+
+
+def check_spool(name: str, value: Any) -> bool | str:
+    """``"auto"``, True or False."""
+    if isinstance(value, str):
+        return _choice(("auto",))(name, value)
+    return _flag(name, value)
+
+
+def _spool_limit(name: str, value: Any) -> int:
+    if _integer(name, value, "a number of bytes or None") < SMALLEST_SPOOL:
+        raise ValueError(f"{name} must be at least {SMALLEST_SPOOL} bytes, got {value}")
+    return int(value)
 
 
 def _choice(choices: tuple[str, ...]) -> Callable[[str, Any], str]:
@@ -204,6 +219,8 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "hdf5_chunk_size": (None, _chunk_size),
     "enable_tags": (None, check_tags),
     "checkpoint": ("replace", _choice(("replace", "numbered"))),
+    "spool": ("auto", check_spool),
+    "spool_limit": (None, _spool_limit),
 }
 
 # option group: {field: setting}, for ProfilingOptions and the tables of a TOML file

@@ -568,6 +568,7 @@ void sp_run_confirm(sp_run *run)
     pthread_mutex_lock(&run->collecting);
     sp_registry_lock();
     pthread_mutex_lock(&run->lock);
+    run->reported = true;
     sp_note(run, SP_NOTE_CONFIRM, run->collection, "");
     for (sp_log *log = run->logs; log; log = log->next_of_run) confirm_log(log);
     sp_log *spent = take_spent_logs(run);

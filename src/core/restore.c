@@ -143,10 +143,12 @@ bool sp_run_restore_block(sp_run *run, uint32_t row, char *begin, char *end)
     if (log->tail) {
         atomic_store_explicit(&log->tail->next, block, memory_order_relaxed);
     } else {
-        log->head = log->scan_block = block;
-        log->scan_next = begin;
+        log->head = block;
     }
     log->tail = block;
+    /* Nothing is left to scan: entries are not counted in a restored run, and slots may be marked as reported already. */
+    log->scan_block = block;
+    log->scan_next = end;
     log->limit = end;
     atomic_store_explicit(&log->next, end, memory_order_relaxed);
     return true;

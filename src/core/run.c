@@ -428,6 +428,35 @@ sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **
     return SP_OK;
 }
 
+static bool log_has_unreported(const sp_log *log, bool *open)
+{
+    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+    for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
+        const char *readable = sp_block_readable(block, next);
+        for (const char *at = block->begin; at < readable; at += log->stride) {
+            const sp_slot *slot = (const sp_slot *)at;
+            if (atomic_load_explicit(&slot->region, memory_order_relaxed) == SP_REGION_DONE) continue;
+            const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
+            if (end != SP_SLOT_OPEN && end != SP_SLOT_ABANDONED) return true;
+            if (end == SP_SLOT_OPEN) *open = true;
+        }
+        if (readable == next) break;
+    }
+    return false;
+}
+
+bool sp_run_has_unreported(sp_run *run)
+{
+    bool open = false, ended = false;
+    pthread_mutex_lock(&run->collecting);
+    pthread_mutex_lock(&run->lock);
+    for (const sp_log *log = run->logs; log && !ended; log = log->next_of_run) ended = log_has_unreported(log, &open);
+    const bool unreported = ended || (open && !run->reported);
+    pthread_mutex_unlock(&run->lock);
+    pthread_mutex_unlock(&run->collecting);
+    return unreported;
+}
+
 uint64_t sp_run_lost(const sp_run *run)
 {
     uint64_t lost = atomic_load_explicit(&run->lost, memory_order_relaxed);

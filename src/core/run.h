@@ -51,6 +51,7 @@ struct sp_run {
     uint64_t scanned;       /* entries seen by the scanner */
     uint64_t collected;     /* calls that were collected */
     uint32_t collection;    /* number of the last one, for the store */
+    bool reported;          /* a collection was confirmed */
     sp_region_info **regions;
     size_t region_count, region_size;
     uint32_t *region_index; /* open addressing over the names: id + 1, 0 = empty */
@@ -156,6 +157,12 @@ sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **
 
 /* Entries that no collection has taken, those of open calls included. */
 uint64_t sp_run_uncollected(sp_run *run);
+
+/*
+ * Whether calls would be lost if the run went now: one that has ended and is not confirmed, or, as long as nothing was ever
+ * confirmed, one that is open. (A call that is still open after a report is usually a thread's main loop.)
+ */
+bool sp_run_has_unreported(sp_run *run);
 
 /* Entries of a region so far. */
 uint64_t sp_run_entries(sp_run *run, uint32_t region);

@@ -36,6 +36,7 @@ typedef struct reader {
     const char *path;
     char *memory;
     uint64_t size;
+    bool locked; /* by its writer */
     const sp_spool_header *header;
     found *chunks;
     size_t chunk_count, chunk_size;
@@ -57,6 +58,8 @@ static sp_status map_file(reader *r, sp_error *error)
         return sp_fail_errno(error, errno == ENOENT ? SP_ERR_NOT_FOUND : SP_ERR_IO, "cannot open the spool %s", r->path);
     }
     struct stat status;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    r->locked = fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size < (off_t)SP_SPOOL_PAGE) {
         close(file);
         return sp_fail(error, SP_ERR_FOREIGN, "%s is not a spool", r->path);
@@ -94,9 +97,11 @@ static sp_status check_header(reader *r, sp_error *error)
     return SP_OK;
 }
 
-static bool writer_lives(const sp_spool_header *h)
+static bool writer_lives(const reader *r)
 {
+    const sp_spool_header *h = r->header;
     char boot[40];
+    if (r->locked) return true;
     sp_boot_id(boot);
     if (memcmp(boot, h->boot_id, sizeof boot) != 0) return false;
     return h->process_start != 0 && sp_process_start(h->pid) == h->process_start;
@@ -108,7 +113,7 @@ sp_status sp_spool_inspect(const char *path, sp_spool_info *info, sp_error *erro
     sp_status status = map_file(&r, error);
     if (status == SP_OK) status = check_header(&r, error);
     if (status == SP_OK) {
-        *info = (sp_spool_info){.pid = r.header->pid, .alive = writer_lives(r.header), .start_ns = r.header->start_ns,
+        *info = (sp_spool_info){.pid = r.header->pid, .alive = writer_lives(&r), .start_ns = r.header->start_ns,
                                 .tracks_threads = r.header->tracks & 1, .tracks_tasks = r.header->tracks & 2};
         memcpy(info->output, r.header->output, sizeof info->output);
     }

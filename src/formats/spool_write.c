@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -61,6 +62,13 @@ static size_t whole_pages(size_t bytes)
 
 /* ---- file space ---- */
 
+/* Past this limit the kernel does not only refuse: it sends SIGXFSZ, which ends a program that does not expect it. */
+static bool within_process_limit(uint64_t size)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur;
+}
+
 /* Room for `bytes` more at the end of the file: its offset, or 0 with errno. */
 static uint64_t extend(sp_spool *spool, size_t bytes)
 {
@@ -72,6 +80,11 @@ static uint64_t extend(sp_spool *spool, size_t bytes)
     if (end > spool->size) {
         uint64_t size = (end + GROWTH - 1) / GROWTH * GROWTH;
         if (spool->limit && size > spool->limit) size = end;
+        if (!within_process_limit(size)) size = end;
+        if (!within_process_limit(size)) {
+            errno = EFBIG;
+            return 0;
+        }
         /*
          * Allocated, not only lengthened: a store to a hole on a full disk would kill the process with SIGBUS. Where
          * the file system cannot allocate ahead, the pages are written once.
@@ -377,6 +390,9 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
         status = sp_fail_errno(error, SP_ERR_IO, "cannot create the spool %s", options->path);
         goto failed;
     }
+    /* Held for as long as this process lives: a reader in a container of its own cannot look for the process. */
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    (void)fcntl(spool->file, F_OFD_SETLK, &lock);
     extend(spool, SP_SPOOL_PAGE); /* at offset 0, which is no failure for the first page */
     if (spool->size == 0 || (spool->header = (sp_spool_header *)map_range(spool, 0, SP_SPOOL_PAGE)) == NULL) {
         status = sp_fail_errno(error, SP_ERR_IO, "cannot make room for the spool %s", options->path);
@@ -399,11 +415,19 @@ void sp_spool_begin(sp_store *store, sp_ticks started, int64_t start_ns)
     seal_header(spool->header);
 }
 
+/* Whether the name still stands for our file: directories are moved, and names taken again. */
+static bool is_ours(const sp_spool *spool)
+{
+    struct stat named, open;
+    return lstat(spool->path, &named) == 0 && fstat(spool->file, &open) == 0 && named.st_ino == open.st_ino &&
+        named.st_dev == open.st_dev;
+}
+
 void sp_spool_finish(sp_store *store, bool keep)
 {
     sp_spool *spool = (sp_spool *)store;
     pthread_mutex_lock(&spool->lock);
-    if (!spool->finished && !spool->inherited && !keep) unlink(spool->path);
+    if (!spool->finished && !spool->inherited && !keep && is_ours(spool)) unlink(spool->path);
     spool->finished = true;
     pthread_mutex_unlock(&spool->lock);
 }

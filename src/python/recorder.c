@@ -320,17 +320,18 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
                                      &capture, &source_path, &spool, &spool_output, &spool_limit)) {
         return NULL;
     }
-    stop(recorder);
     sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks,
                                     .first_block = buffer_limit > 0 && buffer_limit < 128 ? (size_t)buffer_limit : 0};
     PyObject *regions = PyDict_New();
     if (regions == NULL) return NULL;
     sp_run *run;
     sp_error error;
+    /* What can fail for outside reasons comes first: then the run before goes on. */
     if (spool != Py_None && open_spool(&options, spool, spool_output, spool_limit) < 0) {
         Py_DECREF(regions);
         return NULL;
     }
+    stop(recorder);
     /* The gate opens when everything else is in place. */
     sp_switch closed = {0};
     const sp_status status = sp_run_open(&options, &closed, &run, &error);

@@ -20,6 +20,7 @@ typedef struct sp_run_object {
     char keep_lanes;
     sp_store *spool;       /* or NULL; a reference */
     PyObject *spool_path;  /* str, or None */
+    struct sp_run_object *next_spooled;
 } sp_run_object;
 
 struct sp_recorder_object {

@@ -18,6 +18,53 @@
 
 static PyTypeObject *run_type;
 
+/* ---- the end of spools ---- */
+
+/*
+ * Runs with a spool that is not finished. A run that lives until the interpreter has ended is never deallocated; its spool
+ * is finished then, after everything that could still finalize it.
+ */
+static pthread_mutex_t spooled_lock = PTHREAD_MUTEX_INITIALIZER;
+static sp_run_object *spooled;
+static bool exit_registered;
+
+static void finish_all(void)
+{
+    sp_fork_hold();
+    pthread_mutex_lock(&spooled_lock);
+    for (sp_run_object *object = spooled; object; object = object->next_spooled) {
+        if (!object->run->inherited) sp_spool_finish(object->spool, sp_run_has_unreported(object->run));
+    }
+    pthread_mutex_unlock(&spooled_lock);
+    sp_fork_release();
+}
+
+static void spooled_add(sp_run_object *object)
+{
+    sp_fork_hold();
+    pthread_mutex_lock(&spooled_lock);
+    if (!exit_registered) exit_registered = Py_AtExit(finish_all) == 0;
+    object->next_spooled = spooled;
+    spooled = object;
+    pthread_mutex_unlock(&spooled_lock);
+    sp_fork_release();
+}
+
+static void spooled_remove(const sp_run_object *object)
+{
+    sp_fork_hold();
+    pthread_mutex_lock(&spooled_lock);
+    for (sp_run_object **link = &spooled; *link; link = &(*link)->next_spooled) {
+        if (*link != object) continue;
+        *link = object->next_spooled;
+        break;
+    }
+    pthread_mutex_unlock(&spooled_lock);
+    sp_fork_release();
+}
+
+/* ---- a run object ---- */
+
 sp_run_object *sp_run_object_new(sp_run *run, sp_store *spool, PyObject *spool_path)
 {
     if (spool) sp_spool_begin(spool, run->started, run->start_ns);
@@ -36,6 +83,7 @@ sp_run_object *sp_run_object_new(sp_run *run, sp_store *spool, PyObject *spool_p
     object->next_call_id = 0;
     object->keep_lanes = 0;
     pthread_mutex_init(&object->lock, NULL);
+    if (spool) spooled_add(object);
     return object;
 }
 
@@ -53,24 +101,13 @@ static void part_free(sp_part *part)
     *part = (sp_part){0};
 }
 
-/* Whether calls were entered that no file holds: open ones count, they may be all there is. */
-static bool has_unreported(sp_run_object *object)
-{
-    sp_run *run = object->run;
-    uint64_t entries = 0;
-    pthread_mutex_lock(&run->lock);
-    sp_run_scan(run);
-    for (size_t i = 0; i < run->region_count; i++) entries += run->regions[i]->entries;
-    pthread_mutex_unlock(&run->lock);
-    return entries > (uint64_t)object->next_call_id;
-}
-
 static void run_dealloc(PyObject *self)
 {
     sp_run_object *object = (sp_run_object *)self;
     PyTypeObject *type = Py_TYPE(self);
     if (object->spool) {
-        sp_spool_finish(object->spool, has_unreported(object));
+        spooled_remove(object);
+        if (!object->run->inherited) sp_spool_finish(object->spool, sp_run_has_unreported(object->run));
         object->spool->operations->release(object->spool);
     }
     Py_XDECREF(object->spool_path);
@@ -287,7 +324,7 @@ static PyObject *run_spool_path(PyObject *self, void *closure)
 
 static PyObject *run_unreported(PyObject *self, void *closure)
 {
-    return PyBool_FromLong(has_unreported((sp_run_object *)self));
+    return PyBool_FromLong(sp_run_has_unreported(((sp_run_object *)self)->run));
 }
 
 static PyObject *run_open_calls(PyObject *self, PyObject *none)
@@ -400,7 +437,7 @@ static PyGetSetDef run_getset[] = {
     {"track_async", run_track_async, NULL, "Whether calls carry their task.", NULL},
     {"unmatched", run_unmatched, NULL, "Exits that belonged to no open call.", NULL},
     {"spool_path", run_spool_path, NULL, "The file in which the run survives its process, or None.", NULL},
-    {"unreported", run_unreported, NULL, "Whether calls were entered that are not confirmed.", NULL},
+    {"unreported", run_unreported, NULL, "Whether calls would be lost if the run went now.", NULL},
     {"lost", run_lost, NULL, "Calls for which there was no memory.", NULL},
     {"inherited", run_inherited, NULL, "Whether this process is a forked child of the one that opened the run.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

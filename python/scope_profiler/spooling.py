@@ -1,0 +1,117 @@
+"""Which runs record into a spool, and where it lies.
+
+A spool is a file beside the output in which a run survives its process (docs/spool-format.md). It is removed when the run
+has been written; one that is left behind is turned into a profile by ``scope-profiler recover``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import _core
+from .recording import warn
+from .spool_metadata import note_metadata
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._core import Recorder, Run
+    from .profile_config import ProfilingConfig
+
+__all__ = ["SUFFIX", "open_run", "orphans"]
+
+SUFFIX = ".spool"
+VARIABLE = "SCOPE_PROFILER_SPOOL"
+
+_number = 0  # of the last spool that this process made
+_told: set[str] = set()  # orphans that a warning has named
+
+
+def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run:
+    """Start a run of ``recorder``, with a spool where the configuration and the place allow one.
+
+    A spool that cannot be made is a RuntimeWarning, and the run goes on without it. A spool that a process left behind
+    beside the output is told once, as a RuntimeWarning too. ValueError for a value of the environment variable that means
+    nothing.
+    """
+    if not config.writes_file or not _wanted(config):
+        return recorder.open(**options)
+    output = os.path.abspath(config.file_path)
+    _tell_orphans(output)
+    try:
+        run = _open_spooled(recorder, output, config.spool_limit or 0, options)
+    except OSError as error:
+        warn(f"calls are lost if the process is killed before they are written: {error.strerror or error}")
+        return recorder.open(**options)
+    note_metadata(run, config)
+    return run
+
+
+def _wanted(config: ProfilingConfig) -> bool:
+    choice = config.spool
+    if choice == "auto":
+        choice = _environment_choice()
+    if choice == "auto":
+        directory = os.path.dirname(os.path.abspath(config.file_path))
+        # Where there is no directory yet, making the spool fails and says so.
+        return not os.path.isdir(directory) or _core.spool_is_local(directory)
+    return bool(choice)
+
+
+def _environment_choice() -> bool | str:
+    from .settings import check_spool
+
+    word = os.environ.get(VARIABLE, "").strip().lower()
+    known = {"": "auto", "auto": "auto", "1": True, "true": True, "yes": True, "on": True}
+    known.update({"0": False, "false": False, "no": False, "off": False})
+    return check_spool(VARIABLE, known.get(word, word))
+
+
+def _open_spooled(recorder: Recorder, output: str, limit: int, options: dict[str, Any]) -> Run:
+    global _number
+    while True:
+        _number += 1
+        path = f"{output}.{os.getpid()}-{_number}{SUFFIX}"
+        try:
+            return recorder.open(spool=path, spool_output=output, spool_limit=limit, **options)
+        except FileExistsError:  # an earlier process with this number left it
+            continue
+
+
+# -- what an earlier process left behind -----------------------------------------------------------------------------------
+
+
+def orphans(output: str) -> list[str]:
+    """The spools beside ``output`` (an absolute path) whose processes are gone, the newest last."""
+    directory, name = os.path.split(output)
+    try:
+        entries = os.listdir(directory)
+    except OSError:
+        return []
+    found = []
+    for entry in entries:
+        if not (entry.startswith(name + ".") and entry.endswith(SUFFIX)):
+            continue
+        path = os.path.join(directory, entry)
+        try:
+            facts = _core.inspect_spool(path)
+            if not facts["alive"]:
+                found.append((os.stat(path).st_mtime_ns, path))
+        except (OSError, ValueError):  # not a spool, or not ours to read
+            continue
+    return [path for _, path in sorted(found)]
+
+
+def _tell_orphans(output: str) -> None:
+    found = [path for path in orphans(output) if path not in _told]
+    if not found:
+        return
+    import shlex
+
+    _told.update(found)
+    others = f" (and {len(found) - 1} older)" if len(found) > 1 else ""
+    warn(
+        f"a process that recorded to {output} ended before its calls were written; "
+        f"they can be had with: scope-profiler recover {shlex.quote(found[-1])}{others}"
+    )

@@ -22,6 +22,15 @@ class SummaryDataUnavailable(ValueError): ...
 def now_ns() -> int:
     """Nanoseconds of the clock behind ``time.perf_counter_ns()``."""
 
+def _manual_clock(start_ns: int | None, /) -> None:
+    """For tests: times come from a clock that stands at ``start_ns`` until it is moved on; None: the machine's again.
+
+    RuntimeError while a run is open. Runs of one clock cannot be collected under the other.
+    """
+
+def _advance_clock(ns: int, /) -> int:
+    """Move that clock on; the time it shows then."""
+
 # -- recording (region.c, recorder.c, run.c) -----------------------------------------------------------------------------
 
 class Region:

@@ -21,6 +21,16 @@ def install(run: _core.Run) -> list[Hook]:
     return [AsyncioHook(run), TrioHook(run)]
 
 
+def after_fork(_: object = None) -> None:
+    """In a forked child: locks that another thread of the parent may have held are free again."""
+    import threading
+
+    from scope_profiler import _asyncio, _imports
+
+    _asyncio._lock = threading.RLock()
+    _imports._lock = threading.RLock()
+
+
 def remove(hooks: list[Hook]) -> None:
     """Take the hooks out, the last first."""
     for hook in reversed(hooks):

@@ -15,7 +15,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
-__all__ = ["CPU_SAMPLE_MASK", "NO_TASK", "TaskInfo", "ThreadInfo", "UNKNOWN", "lane_ids", "lane_tables_from_columns"]
+    from ._core import TaskRecord as TaskRecord
+    from ._core import ThreadRecord as ThreadRecord
+    from ._tracker import ConcurrencyTracker as ConcurrencyTracker
+
+__all__ = [
+    "CPU_SAMPLE_MASK",
+    "ConcurrencyTracker",
+    "NO_TASK",
+    "TaskInfo",
+    "TaskRecord",
+    "ThreadInfo",
+    "ThreadRecord",
+    "UNKNOWN",
+    "lane_ids",
+    "lane_tables_from_columns",
+]
 
 #: The task number of a call that ran outside of every task.
 NO_TASK = -1
@@ -219,3 +234,21 @@ def lane_tables_from_columns(
     ]
     tasks = [TaskInfo(index, rank, *rest) for index, *rest in _rows(tables.get("tasks"), _TASK_COLUMNS)]
     return threads, tasks
+
+
+# What records and tracks is imported when it is asked for: reading a profile needs none of it.
+_HOMES = {"ConcurrencyTracker": "_tracker", "TaskRecord": "_core", "ThreadRecord": "_core"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__package__}.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -87,6 +87,7 @@ static void after_fork_in_child(void)
         pthread_mutex_init(&run->lock, NULL);
         pthread_mutex_init(&run->collecting, NULL);
         run->inherited = true;
+        atomic_store(&run->follows, false);
         if (run->store) run->store->operations->inherit(run->store);
         run->hidden_rows = run->row_count;
         run->hidden_tasks = run->task_count;
@@ -385,6 +386,19 @@ void sp_registry_drop_run(sp_run *run, void (*shrink)(sp_log *log))
     if (sp_this_thread) free_dropped_logs(sp_this_thread);
     sweep();
     pthread_mutex_unlock(&registry);
+}
+
+bool sp_registry_is_recording(void)
+{
+    bool open = false;
+    pthread_mutex_lock(&registry);
+    for (sp_run *run = runs; run && !open; run = run->next_active) {
+        pthread_mutex_lock(&run->lock);
+        open = run->gate != NULL;
+        pthread_mutex_unlock(&run->lock);
+    }
+    pthread_mutex_unlock(&registry);
+    return open;
 }
 
 static sp_run *run_of_token(uint64_t token)

@@ -15,6 +15,9 @@ void sp_registry_remove_run(sp_run *run); /* no new logs, gate closed; idempoten
 void sp_registry_drop_run(sp_run *run, void (*shrink)(sp_log *log));
 void sp_run_release(sp_run *run);
 
+/* Whether any run is open. */
+bool sp_registry_is_recording(void);
+
 /* Free the block, or keep it while a call in it is open. With the registry's lock held. */
 void sp_registry_bury(sp_log *log, sp_block *block);
 

@@ -8,6 +8,7 @@
 #include "python/decorator.h"
 #include "python/greenlets.h"
 #include "python/hdf5_object.h"
+#include "python/manual_clock.h"
 #include "python/path_summary_object.h"
 #include "python/profile_object.h"
 #include "python/recorder.h"
@@ -103,6 +104,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_coroutine,
     sp_python_add_decorator,
     sp_python_add_task_wrapper,
+    sp_python_add_manual_clock,
 };
 
 static int module_exec(PyObject *module)

@@ -233,6 +233,71 @@ static PyObject *call_lanes(const char *function, PyObject *argument)
     return answer;
 }
 
+/*
+ * Recorders with hooks in place, for a forked child to take them out. The lock is held for a few instructions, without
+ * anything of the interpreter in between; a child makes a new one, since its owner may not have come along.
+ */
+static sp_recorder_object *hooked;
+static pthread_mutex_t hooked_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void list_hooked(sp_recorder_object *recorder)
+{
+    pthread_mutex_lock(&hooked_lock);
+    recorder->next_hooked = hooked;
+    hooked = recorder;
+    pthread_mutex_unlock(&hooked_lock);
+}
+
+static void unlist_hooked(sp_recorder_object *recorder)
+{
+    pthread_mutex_lock(&hooked_lock);
+    for (sp_recorder_object **link = &hooked; *link; link = &(*link)->next_hooked) {
+        if (*link != recorder) continue;
+        *link = recorder->next_hooked;
+        break;
+    }
+    pthread_mutex_unlock(&hooked_lock);
+}
+
+static void unhook(sp_recorder_object *recorder);
+
+/* In a forked child: the hooks of every run come out. The core has made the runs follow nothing by then. */
+static PyObject *stand_down(PyObject *module, PyObject *none)
+{
+    pthread_mutex_init(&hooked_lock, NULL);
+    bool tasks = false;
+    for (const sp_recorder_object *recorder = hooked; recorder; recorder = recorder->next_hooked) {
+        tasks |= recorder->task_hooks != NULL;
+    }
+    PyObject *freed = tasks ? call_lanes("after_fork", Py_None) : NULL;
+    if (tasks && freed == NULL) PyErr_WriteUnraisable(NULL);
+    Py_XDECREF(freed);
+    while (hooked) unhook(hooked);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef stand_down_method = {"stand_down", stand_down, METH_NOARGS, "Take the hooks of the parent out."};
+
+static int watch_forks(void)
+{
+    static bool watched;
+    if (watched) return 0;
+    PyObject *os = PyImport_ImportModule("os");
+    PyObject *reg = os ? PyObject_GetAttrString(os, "register_at_fork") : NULL;
+    PyObject *callback = reg ? PyCFunction_New(&stand_down_method, NULL) : NULL;
+    PyObject *names = callback ? Py_BuildValue("{s:O}", "after_in_child", callback) : NULL;
+    PyObject *none = PyTuple_New(0);
+    PyObject *done = names && none ? PyObject_Call(reg, none, names) : NULL;
+    watched = done != NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(none);
+    Py_XDECREF(names);
+    Py_XDECREF(callback);
+    Py_XDECREF(reg);
+    Py_XDECREF(os);
+    return watched ? 0 : -1;
+}
+
 /* Follow threads, and tasks if the run does, from now on. Idempotent. */
 static int hook(sp_recorder_object *recorder)
 {
@@ -246,6 +311,8 @@ static int hook(sp_recorder_object *recorder)
     if (known && run->tracks_tasks) sp_greenlets_watch_thread(run);
     recorder->hook = sp_thread_hook_install(recorder->run);
     if (recorder->hook == NULL) return -1;
+    list_hooked(recorder);
+    if (watch_forks() < 0) return -1;
     if (!run->tracks_tasks) return 0;
     recorder->task_hooks = call_lanes("install", (PyObject *)recorder->run);
     return recorder->task_hooks ? 0 : -1;
@@ -257,6 +324,7 @@ static void unhook(sp_recorder_object *recorder)
     if (recorder->run) atomic_store(&recorder->run->run->follows, false);
     recorder->hook = NULL;
     if (hook == NULL) return;
+    unlist_hooked(recorder);
     PyObject *task_hooks = recorder->task_hooks;
     recorder->task_hooks = NULL;
     if (task_hooks && sp_python_finalizing()) {

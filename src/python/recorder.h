@@ -36,6 +36,7 @@ struct sp_recorder_object {
     bool paused;
     bool open; /* records, or is paused */
     PyObject *weakrefs;
+    sp_recorder_object *next_hooked;
 };
 
 /* Takes the run over, and the reference to the store, if there is one. */

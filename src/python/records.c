@@ -498,7 +498,7 @@ PyObject *sp_run_task_records(PyObject *self, PyObject *none)
     sp_run_object *object = (sp_run_object *)self;
     PyObject *list = PyList_New(0);
     sp_task_names_refresh(object->run);
-    for (int32_t i = 0; list; i++) {
+    for (int32_t i = (int32_t)object->run->hidden_tasks; list; i++) {
         sp_task *task = sp_run_task(object->run, i);
         if (task == NULL) break;
         PyObject *record = sp_task_record_view(object, task);

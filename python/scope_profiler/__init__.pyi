@@ -48,6 +48,7 @@ from .results import MPIRegion as MPIRegion
 from .results import ProfilingResults as ProfilingResults
 from .results import Region as Region
 from .results import merge_results as merge_results
+from .speedscope_export import export_speedscope as export_speedscope
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 

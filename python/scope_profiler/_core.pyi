@@ -338,6 +338,16 @@ def union_profiles(profiles: Sequence[Profile]) -> Profile:
 def merge_profiles(profiles: Sequence[Profile]) -> Profile:
     """Parts of one run put together, with the call tree made again (call ids from 0)."""
 
+# -- exports (export_object.c) -------------------------------------------------------------------------------------------
+
+def export_profile(profile: Profile, path: str, format: str, name: str, ranks: Sequence[int],
+                   names: Sequence[bool] | None = None) -> None:
+    """Write ``path`` in another format, whole or not at all; compressed if it ends in ``.gz``.
+
+    format: "speedscope". name: of the run, for people. names: one bool per profile name, False leaves a region out.
+    OSError names the path; ValueError if the profile was read without its calls.
+    """
+
 # -- summary by call path (path_summary_object.c) ------------------------------------------------------------------------
 
 def path_summary(profile: Profile, *, names: Sequence[bool] | None = None, ranks: Sequence[int] | None = None,

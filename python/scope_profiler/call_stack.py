@@ -86,7 +86,7 @@ class CallArrays(_Columns):
 
     # A named tuple checks the length of what it makes, and ours is the number of calls.
     @classmethod
-    def _make(cls, iterable: Iterable[Any]) -> CallArrays:
+    def _make(cls, iterable: Iterable[Any]) -> CallArrays:  # type: ignore[override]
         return cls(*iterable)
 
 

@@ -46,7 +46,7 @@ static struct sp_lane_top *slot_of(const sp_lane_tops *tops, int64_t lane)
 static bool grow(sp_lane_tops *tops)
 {
     sp_lane_tops larger = *tops;
-    larger.size *= 2;
+    larger.size = tops->size ? 2 * tops->size : HASH_SIZE_FIRST;
     larger.hashed = calloc(larger.size, sizeof *larger.hashed);
     if (larger.hashed == NULL) return false;
     for (uint64_t i = 0; i < tops->size; i++) {
@@ -59,6 +59,7 @@ static bool grow(sp_lane_tops *tops)
 
 uint32_t *sp_lane_tops_find_hashed(sp_lane_tops *tops, int64_t lane)
 {
+    if (tops->size == 0 && !grow(tops)) return NULL; /* a lane outside of the range that the table was made for */
     struct sp_lane_top *slot = slot_of(tops, lane);
     if (slot->taken) return &slot->top;
     if (2 * tops->used >= tops->size) {

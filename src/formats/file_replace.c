@@ -180,11 +180,11 @@ static int sync_directory(const char *target)
 
 sp_status sp_replace_commit(sp_replacement *replacement, sp_error *error)
 {
-    if (fsync(replacement->fd) < 0 && errno != EINVAL) goto failed;
+    if (!replacement->unsynced && fsync(replacement->fd) < 0 && errno != EINVAL) goto failed;
     if (rename(replacement->temporary, replacement->target) < 0) goto failed;
     free(replacement->temporary);
     replacement->temporary = NULL;
-    if (sync_directory(replacement->target) < 0) goto failed;
+    if (!replacement->unsynced && sync_directory(replacement->target) < 0) goto failed;
     sp_replace_abort(replacement);
     return SP_OK;
 failed:

@@ -20,6 +20,7 @@ typedef struct sp_replacement {
     char *temporary; /* write here; made by begin with the final permissions */
     int fd;          /* of the temporary, open for reading and writing */
     const char *path; /* as the caller named it, for messages; not owned */
+    bool unsynced;    /* set after begin: what can be made again need not wait for the disk */
 } sp_replacement;
 
 /* Make the temporary. On failure nothing is left behind and the structure needs no abort. */

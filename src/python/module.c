@@ -6,6 +6,7 @@
 #include "python/call_tree_object.h"
 #include "python/coroutine.h"
 #include "python/decorator.h"
+#include "python/export_object.h"
 #include "python/greenlets.h"
 #include "python/hdf5_object.h"
 #include "python/manual_clock.h"
@@ -92,6 +93,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_profile,
     sp_python_add_hdf5,
     sp_python_add_call_tree,
+    sp_python_add_exports,
     sp_python_add_path_summary,
     sp_python_add_region,
     sp_python_add_recorder,

@@ -1,0 +1,27 @@
+/*
+ * export.h - what all exports of a profile have in common: which part of it is exported, and to which file.
+ *
+ * Exports stream: besides the profile they keep 4 bytes a call of one rank (tracks.h; more for a moment) and a buffer.
+ */
+#ifndef SP_FORMATS_EXPORT_H
+#define SP_FORMATS_EXPORT_H
+
+#include "analysis/tracks.h"
+#include "formats/output.h"
+
+#define SP_EXPORTER "scope-profiler@" SP_VERSION
+
+typedef struct sp_export {
+    const sp_profile *profile;
+    const char *name;      /* of the run, for people */
+    const uint32_t *ranks; /* in this order */
+    size_t rank_count;
+    const bool *visible; /* by name; NULL: every region */
+} sp_export;
+
+/* One function a format. Each writes `path`, whole or not at all. */
+typedef sp_status sp_exporter(const sp_export *what, const char *path, sp_error *error);
+
+sp_exporter sp_export_speedscope;
+
+#endif

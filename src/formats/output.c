@@ -1,0 +1,258 @@
+#include "formats/output.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "formats/utf8.h"
+
+typedef struct sp_deflate {
+    z_stream stream;
+    unsigned char bytes[64 << 10];
+} sp_deflate;
+
+/* -- to the file ------------------------------------------------------------------------------------------------------ */
+
+static void write_file(sp_output *out, const void *data, size_t size)
+{
+    const char *at = data;
+    while (size > 0 && out->status == SP_OK) {
+        const ssize_t done = write(out->file.fd, at, size);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) {
+            out->status = sp_fail_errno(&out->error, SP_ERR_IO, "cannot write %s", out->file.path);
+            return;
+        }
+        at += done;
+        size -= (size_t)done;
+    }
+}
+
+static void write_compressed(sp_output *out, const char *data, size_t size, int mode)
+{
+    sp_deflate *d = out->deflate;
+    d->stream.next_in = (unsigned char *)data;
+    d->stream.avail_in = (unsigned)size;
+    int result;
+    do {
+        d->stream.next_out = d->bytes;
+        d->stream.avail_out = sizeof d->bytes;
+        result = deflate(&d->stream, mode);
+        write_file(out, d->bytes, sizeof d->bytes - d->stream.avail_out);
+    } while (out->status == SP_OK && (d->stream.avail_out == 0 || (mode == Z_FINISH && result != Z_STREAM_END)));
+}
+
+void sp_output_flush(sp_output *out)
+{
+    if (out->status == SP_OK && out->deflate) write_compressed(out, out->buffer, out->used, Z_NO_FLUSH);
+    else if (out->status == SP_OK) write_file(out, out->buffer, out->used);
+    out->written += out->used;
+    out->used = 0;
+}
+
+static bool is_gzip(const char *path)
+{
+    const size_t size = strlen(path);
+    return size > 3 && strcmp(path + size - 3, ".gz") == 0;
+}
+
+/* windowBits + 16 asks zlib for a gzip header; its own has no time and no name, so that equal input gives equal files. */
+static bool begin_deflate(sp_output *out)
+{
+    out->deflate = calloc(1, sizeof *out->deflate);
+    if (out->deflate == NULL) return false;
+    if (deflateInit2(&out->deflate->stream, 5, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK) return true;
+    free(out->deflate);
+    out->deflate = NULL;
+    return false;
+}
+
+static void free_output(sp_output *out)
+{
+    if (out->deflate) deflateEnd(&out->deflate->stream);
+    free(out->deflate);
+    free(out->buffer);
+    out->deflate = NULL;
+    out->buffer = NULL;
+}
+
+sp_status sp_output_begin(sp_output *out, const char *path, sp_error *error)
+{
+    *out = (sp_output){.status = SP_OK};
+    out->buffer = malloc(SP_OUTPUT_BUFFER + SP_OUTPUT_MARGIN);
+    if (out->buffer == NULL || (is_gzip(path) && !begin_deflate(out))) {
+        free_output(out);
+        return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory to write %s", path);
+    }
+    const sp_status status = sp_replace_begin(&out->file, path, error);
+    if (status != SP_OK) free_output(out);
+    out->file.unsynced = true;
+    return status;
+}
+
+sp_status sp_output_commit(sp_output *out, sp_error *error)
+{
+    sp_output_flush(out);
+    if (out->status == SP_OK && out->deflate) write_compressed(out, NULL, 0, Z_FINISH);
+    if (out->status != SP_OK) {
+        const sp_status status = out->status;
+        if (error) *error = out->error;
+        sp_output_abort(out);
+        return status;
+    }
+    free_output(out);
+    return sp_replace_commit(&out->file, error);
+}
+
+void sp_output_abort(sp_output *out)
+{
+    free_output(out);
+    sp_replace_abort(&out->file);
+}
+
+void sp_output_fail(sp_output *out, sp_status status, const char *what)
+{
+    if (out->status == SP_OK) out->status = sp_fail(&out->error, status, "cannot write %s: %s", out->file.path, what);
+}
+
+/* -- values ----------------------------------------------------------------------------------------------------------- */
+
+void sp_output_bytes(sp_output *out, const void *data, size_t size)
+{
+    const char *at = data;
+    while (size > 0) {
+        const size_t room = SP_OUTPUT_BUFFER - out->used, part = size < room ? size : room;
+        memcpy(out->buffer + out->used, at, part);
+        out->used += part;
+        at += part;
+        size -= part;
+        if (out->used == SP_OUTPUT_BUFFER) sp_output_flush(out);
+    }
+}
+
+void sp_output_text(sp_output *out, const char *text)
+{
+    sp_output_bytes(out, text, strlen(text));
+}
+
+static const char pairs[] =
+    "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051525354555657"
+    "585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+
+/* Digits of a number, right-aligned: returns where they begin. */
+static char *digits_before(char *end, uint64_t value)
+{
+    while (value >= 100) {
+        end -= 2;
+        memcpy(end, pairs + 2 * (value % 100), 2);
+        value /= 100;
+    }
+    if (value < 10) {
+        *--end = (char)('0' + value);
+        return end;
+    }
+    end -= 2;
+    memcpy(end, pairs + 2 * value, 2);
+    return end;
+}
+
+static uint64_t magnitude(int64_t value)
+{
+    return value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+}
+
+/* Called with at least SP_OUTPUT_MARGIN bytes of room. */
+static void append(sp_output *out, const char *text, size_t size)
+{
+    memcpy(out->buffer + out->used, text, size);
+    out->used += size;
+    if (__builtin_expect(out->used >= SP_OUTPUT_BUFFER, 0)) sp_output_flush(out);
+}
+
+void sp_output_integer(sp_output *out, int64_t value)
+{
+    char text[24], *const end = text + sizeof text;
+    char *begin = digits_before(end, magnitude(value));
+    if (value < 0) *--begin = '-';
+    append(out, begin, (size_t)(end - begin));
+}
+
+void sp_output_decimal(sp_output *out, int64_t value, unsigned digits)
+{
+    static const uint64_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000};
+    const uint64_t size = magnitude(value), whole = size / powers[digits];
+    uint64_t rest = size % powers[digits];
+    char text[48], *const middle = text + 32;
+    char *begin = digits_before(middle, whole), *end = middle;
+    if (value < 0) *--begin = '-';
+    if (rest > 0) {
+        *end++ = '.';
+        for (; rest % 10 == 0; rest /= 10) digits--;
+        end += digits;
+        char *at = digits_before(end, rest);
+        while (at > middle + 1) *--at = '0';
+    }
+    append(out, begin, (size_t)(end - begin));
+}
+
+/* The program around us may have set a locale with a decimal comma. */
+static size_t shortest(char *text, size_t room, double value)
+{
+    const locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0), before = uselocale(plain);
+    int size = 0;
+    for (int precision = 15; precision <= 17; precision++) {
+        size = snprintf(text, room, "%.*g", precision, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    uselocale(before);
+    if (plain) freelocale(plain);
+    return (size_t)size;
+}
+
+void sp_output_double(sp_output *out, double value)
+{
+    char text[32];
+    if (isfinite(value)) append(out, text, shortest(text, sizeof text, value));
+    else SP_OUTPUT_LITERAL(out, "null");
+}
+
+static void escape(sp_output *out, unsigned char c)
+{
+    switch (c) {
+    case '"': SP_OUTPUT_LITERAL(out, "\\\""); return;
+    case '\\': SP_OUTPUT_LITERAL(out, "\\\\"); return;
+    case '\n': SP_OUTPUT_LITERAL(out, "\\n"); return;
+    case '\r': SP_OUTPUT_LITERAL(out, "\\r"); return;
+    case '\t': SP_OUTPUT_LITERAL(out, "\\t"); return;
+    default: {
+        char text[8];
+        append(out, text, (size_t)snprintf(text, sizeof text, "\\u%04x", c));
+    }
+    }
+}
+
+void sp_output_json_text(sp_output *out, const char *text)
+{
+    char *repaired = NULL;
+    if (!sp_utf8_valid(text, strlen(text))) {
+        repaired = sp_utf8_repaired(text);
+        if (repaired == NULL) sp_output_fail(out, SP_ERR_NO_MEMORY, "out of memory");
+        text = repaired ? repaired : "";
+    }
+    sp_output_char(out, '"');
+    const char *plain = text;
+    for (const char *at = text; *at; at++) {
+        const unsigned char c = (unsigned char)*at;
+        if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) continue;
+        sp_output_bytes(out, plain, (size_t)(at - plain));
+        escape(out, c);
+        plain = at + 1;
+    }
+    sp_output_text(out, plain);
+    sp_output_char(out, '"');
+    free(repaired);
+}

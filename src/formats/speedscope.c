@@ -1,0 +1,154 @@
+/* speedscope.c - the file format of speedscope.app: one evented profile a track, times in seconds from the first call. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/export.h"
+
+#define SCHEMA "https://www.speedscope.app/file-format-schema.json"
+
+typedef struct writer {
+    const sp_export *what;
+    sp_output *out;
+    int64_t origin;
+    uint32_t *frame_of; /* by name; SP_NO_CALL: not used yet */
+    uint32_t *frames;   /* names in order of their first use */
+    uint32_t frame_count;
+    bool first_profile;
+} writer;
+
+static uint32_t frame_of(writer *w, uint32_t name)
+{
+    if (w->frame_of[name] == SP_NO_CALL) {
+        w->frame_of[name] = w->frame_count;
+        w->frames[w->frame_count++] = name;
+    }
+    return w->frame_of[name];
+}
+
+static void write_time(writer *w, int64_t at)
+{
+    sp_output_decimal(w->out, (int64_t)((uint64_t)at - (uint64_t)w->origin), 9);
+}
+
+static sp_status write_events(writer *w, const sp_tracks *tracks, const sp_track *track)
+{
+    sp_output *const out = w->out;
+    sp_walk walk;
+    sp_walk_event event;
+    sp_status status;
+    const char *separator = "";
+    sp_walk_begin(&walk, tracks, track);
+    while ((status = sp_walk_next(&walk, &event)) == SP_OK) {
+        const sp_row *row = event.opens ? event.call.row : sp_tracks_call(tracks, event.number).row;
+        sp_output_text(out, separator);
+        if (event.opens) SP_OUTPUT_LITERAL(out, "{\"type\":\"O\",\"frame\":");
+        else SP_OUTPUT_LITERAL(out, "{\"type\":\"C\",\"frame\":");
+        sp_output_integer(out, frame_of(w, row->name));
+        SP_OUTPUT_LITERAL(out, ",\"at\":");
+        write_time(w, event.at);
+        sp_output_char(out, '}');
+        separator = ",";
+    }
+    sp_walk_end(&walk);
+    return status == SP_ERR_NOT_FOUND ? SP_OK : status;
+}
+
+/* "rank 0", or "rank 0 - MainThread" where calls have lanes. */
+static sp_status write_title(writer *w, const sp_tracks *tracks, sp_lane_names *names, const sp_track *track)
+{
+    char title[64];
+    char *label = tracks->has_lanes ? sp_lane_names_label(names, track) : NULL;
+    if (tracks->has_lanes && label == NULL) return SP_ERR_NO_MEMORY;
+    if (!tracks->has_lanes && track->extra > 0) {
+        snprintf(title, sizeof title, "rank %u (overlap %u)", tracks->rank, track->extra);
+    } else {
+        snprintf(title, sizeof title, "rank %u", tracks->rank);
+    }
+    char *whole = NULL;
+    if (label && asprintf(&whole, "%s - %s", title, label) < 0) whole = NULL;
+    const bool ok = label == NULL || whole != NULL;
+    if (ok) sp_output_json_text(w->out, label ? whole : title);
+    free(label);
+    free(whole);
+    return ok ? SP_OK : SP_ERR_NO_MEMORY;
+}
+
+static sp_status write_profile(writer *w, const sp_tracks *tracks, sp_lane_names *names, const sp_track *track)
+{
+    sp_output *const out = w->out;
+    if (!w->first_profile) sp_output_char(out, ',');
+    w->first_profile = false;
+    SP_OUTPUT_LITERAL(out, "\n{\"type\":\"evented\",\"name\":");
+    sp_status status = write_title(w, tracks, names, track);
+    if (status != SP_OK) return status;
+    SP_OUTPUT_LITERAL(out, ",\"unit\":\"seconds\",\"startValue\":");
+    write_time(w, sp_tracks_call(tracks, tracks->calls[track->first]).start_ns);
+    SP_OUTPUT_LITERAL(out, ",\"endValue\":");
+    write_time(w, sp_track_end(tracks, track));
+    SP_OUTPUT_LITERAL(out, ",\"events\":[");
+    status = write_events(w, tracks, track);
+    SP_OUTPUT_LITERAL(out, "]}");
+    return status;
+}
+
+static sp_status write_rank(writer *w, uint32_t rank, sp_error *error)
+{
+    sp_tracks tracks;
+    sp_lane_names names;
+    sp_status status = sp_tracks_make(&tracks, w->what->profile, rank, w->what->visible, error);
+    if (status != SP_OK) return status;
+    status = sp_lane_names_make(&names, w->what->profile, rank, error);
+    if (status == SP_OK) {
+        for (size_t i = 0; status == SP_OK && i < tracks.track_count; i++) {
+            status = write_profile(w, &tracks, &names, &tracks.tracks[i]);
+        }
+        if (status != SP_OK) sp_fail(error, status, "out of memory for the tracks of rank %u", rank);
+        sp_lane_names_free(&names);
+    }
+    sp_tracks_free(&tracks);
+    return status;
+}
+
+static sp_status write_document(writer *w, sp_error *error)
+{
+    sp_output *const out = w->out;
+    SP_OUTPUT_LITERAL(out, "{\"$schema\":\"" SCHEMA "\",\"exporter\":\"" SP_EXPORTER "\",\"name\":");
+    sp_output_json_text(out, w->what->name);
+    SP_OUTPUT_LITERAL(out, ",\"activeProfileIndex\":0,\"profiles\":[");
+    for (size_t i = 0; i < w->what->rank_count; i++) {
+        const sp_status status = write_rank(w, w->what->ranks[i], error);
+        if (status != SP_OK) return status;
+    }
+    /* Last, since only now is known which regions occur, and in which order. */
+    SP_OUTPUT_LITERAL(out, "],\n\"shared\":{\"frames\":[");
+    for (uint32_t i = 0; i < w->frame_count; i++) {
+        if (i > 0) sp_output_char(out, ',');
+        SP_OUTPUT_LITERAL(out, "{\"name\":");
+        sp_output_json_text(out, w->what->profile->names[w->frames[i]]);
+        sp_output_char(out, '}');
+    }
+    SP_OUTPUT_LITERAL(out, "]}}\n");
+    return SP_OK;
+}
+
+sp_status sp_export_speedscope(const sp_export *what, const char *path, sp_error *error)
+{
+    sp_output out;
+    writer w = {.what = what, .out = &out, .first_profile = true};
+    int64_t end;
+    if (!sp_calls_range(what->profile, what->ranks, what->rank_count, what->visible, &w.origin, &end)) w.origin = 0;
+    const size_t names = what->profile->name_count + 1;
+    w.frame_of = malloc(names * sizeof *w.frame_of);
+    w.frames = calloc(names, sizeof *w.frames);
+    sp_status status = w.frame_of && w.frames ? sp_output_begin(&out, path, error)
+                                              : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu regions", names);
+    if (status == SP_OK) {
+        memset(w.frame_of, 0xff, names * sizeof *w.frame_of);
+        status = write_document(&w, error);
+        if (status == SP_OK) status = sp_output_commit(&out, error);
+        else sp_output_abort(&out);
+    }
+    free(w.frame_of);
+    free(w.frames);
+    return status;
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from scope_profiler import _core
+from scope_profiler.spool_profile import SIGNATURE as _SPOOL_SIGNATURE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = [
 FORMAT_HDF5 = "hdf5"
 FORMAT_JSON = "json"
 FORMAT_HTML = "html"
+FORMAT_SPOOL = "spool"
 HTML_SUFFIXES = (".html", ".htm")
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -45,7 +47,8 @@ def profile_format(path: StrPath) -> str:
 
 
 def sniff_profile_format(path: StrPath) -> str:
-    """The format of a file by its first bytes, by its name where they tell nothing: ``"hdf5"``, ``"json"`` or ``"html"``.
+    """The format of a file by its first bytes, by its name where they tell nothing: ``"hdf5"``, ``"json"``, ``"html"`` or
+    ``"spool"``.
 
     Raises FileNotFoundError, or another OSError if the file cannot be read.
     """
@@ -53,6 +56,8 @@ def sniff_profile_format(path: StrPath) -> str:
         begin = file.read(64)
     if begin.startswith(_HDF5_SIGNATURE):
         return FORMAT_HDF5
+    if begin.startswith(_SPOOL_SIGNATURE):
+        return FORMAT_SPOOL
     if begin.startswith(_GZIP_SIGNATURE) or begin.lstrip().startswith(b"{"):
         return FORMAT_JSON
     if begin.lstrip().startswith(b"<"):
@@ -66,7 +71,8 @@ def load(path: StrPath, verbose: bool = False) -> ProfilingResults:
     Parameters
     ----------
     path
-        A profile in HDF5, of any version.
+        A profile in HDF5, of any version; or the spool of a run that is not written yet, as far as it goes
+        (:func:`scope_profiler.spool_profile.read_spool`).
     verbose
         Has no effect; it is there for programs that pass it.
 
@@ -74,7 +80,12 @@ def load(path: StrPath, verbose: bool = False) -> ProfilingResults:
     no profile; HDF5SchemaError if its schema is of a later version; ValueError for a report in HTML.
     """
     if os.path.isfile(path):
-        _refuse_other_formats(path, sniff_profile_format(path))
+        found = sniff_profile_format(path)
+        if found == FORMAT_SPOOL:
+            from scope_profiler.spool_profile import read_spool
+
+            return read_spool(path)
+        _refuse_other_formats(path, found)
     return read_h5(path, verbose)
 
 

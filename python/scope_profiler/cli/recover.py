@@ -1,0 +1,95 @@
+"""``scope-profiler recover SPOOL``: the calls that a process had recorded when it was killed, as a profile."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+
+from scope_profiler import _core
+from scope_profiler.cli import CommandError
+from scope_profiler.cli.terminal import Output, Progress, one_line, printable
+from scope_profiler.profile_io import write_profile
+from scope_profiler.spool_profile import recover
+
+DESCRIPTION = (
+    "Write a profile of the calls in a spool: what a process had recorded and not written when it was killed. The spool is "
+    "removed then, unless its process still lives or part of it could not be understood. Exits with 1 when it holds no call."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this command."""
+    parser.add_argument("spool", metavar="SPOOL", help="the file that the process left: OUTPUT.PID-N.spool")
+    parser.add_argument("-o", "--output", metavar="FILE", help="profile to write (default: OUTPUT with .recovered)")
+    parser.add_argument("--keep", action="store_true", help="leave the spool where it is")
+
+
+def execute(arguments: argparse.Namespace, output: Output) -> int:
+    """Write the profile. 0: written, 1: there was nothing to write."""
+    path = arguments.spool
+    try:
+        with Progress(f"reading {path}"):
+            alive = _core.inspect_spool(path)["alive"]
+            results, facts = recover(path)
+    except FileNotFoundError:
+        raise CommandError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise _failure(path, error) from None
+    calls = sum(region.num_calls for region in results.get_regions())
+    if calls:
+        target = arguments.output or _free_name(path)
+        try:
+            with Progress(f"writing {target}"):
+                write_profile(results, target)
+        except (OSError, ValueError) as error:
+            raise _failure(target, error) from None
+        output.line(printable(f"wrote {target}: {_describe(calls, len(results.region_names), facts)}"))
+    else:
+        output.line(printable(f"{path} holds no call that is not written"))
+    if facts["limited"]:
+        output.line("recording had stopped at the limit of the spool's size: later calls are missing")
+    _dispose(path, output, keep=arguments.keep, alive=alive, damaged=facts["damaged_bytes"])
+    return 0 if calls else 1
+
+
+def _failure(path: str, error: Exception) -> CommandError:
+    text = one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)
+    return CommandError(text if path in text else f"{path}: {text}")
+
+
+def _free_name(spool: str) -> str:
+    """Beside the spool, a name made of the output's that no file has."""
+    output = re.sub(r"\.[0-9]+-[0-9]+\.spool$", "", spool)
+    if output == spool:
+        output = f"{spool}.h5"
+    stem, suffix = os.path.splitext(output)
+    name = f"{stem}.recovered{suffix}"
+    number = 1
+    while os.path.lexists(name):
+        number += 1
+        name = f"{stem}.recovered-{number}{suffix}"
+    return name
+
+
+def _describe(calls: int, regions: int, facts: dict[str, int]) -> str:
+    parts = [f"{calls} {'call' if calls == 1 else 'calls'} of {regions} {'region' if regions == 1 else 'regions'}"]
+    if facts["open_calls"]:
+        parts.append(f"{facts['open_calls']} of them open at the end")
+    if facts["damaged_bytes"]:
+        parts.append(f"{facts['damaged_bytes']} bytes of the spool were damaged")
+    return ", ".join(parts)
+
+
+def _dispose(path: str, output: Output, *, keep: bool, alive: bool, damaged: int) -> None:
+    if keep:
+        return
+    if alive:
+        output.line("its process is still running, so the spool stays")
+    elif damaged:
+        output.line(printable(f"{path} stays, because part of it could not be understood"))
+    else:
+        try:
+            os.remove(path)
+        except OSError as error:
+            raise CommandError(f"cannot remove {path}: {one_line(error.strerror or error)}") from None

@@ -732,7 +732,7 @@ def test_run_of_code_that_does_not_compile(cli: Cli, tmp_path: Path) -> None:
 
 def test_run_tells_when_the_profile_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    script(tmp_path, "app.py", "import os, sys\nprint('done')\nos.rmdir('there')\nsys.exit(int(sys.argv[1]))\n")
+    script(tmp_path, "app.py", "import shutil, sys\nprint('done')\nshutil.rmtree('there')\nsys.exit(int(sys.argv[1]))\n")
     process = cli("run", "-q", "-o", "there/p.h5", "app.py", "0")
     assert process.returncode == 2 and process.stdout == "done\n"
     assert len(process.stderr.splitlines()) == 1 and "there/p.h5" in process.stderr

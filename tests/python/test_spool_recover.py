@@ -165,6 +165,14 @@ def test_recover_never_takes_the_name_of_another_profile(left, tmp_path):
     assert (tmp_path / "p.h5").read_text() == (tmp_path / "p.recovered.h5").read_text() == "mine"
 
 
+def test_run_tells_of_what_is_left_in_one_line(left, tmp_path, python):
+    (tmp_path / "app.py").write_text("print('hello')\n")
+    process = python("from scope_profiler.cli import main; main(['run', '-q', '-o', 'p.h5', 'app.py'])")
+    assert process.stdout == "hello\n"
+    assert process.stderr.startswith("scope-profiler: ") and process.stderr.count("\n") == 1
+    assert f"scope-profiler recover {left}" in process.stderr
+
+
 def test_recover_of_a_spool_without_a_call_says_so(python, tmp_path, capsys):
     python(HEAD + "sp.setup(output='p.h5'); die()", check=False)
     [name] = os.listdir(tmp_path)

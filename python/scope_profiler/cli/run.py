@@ -147,10 +147,16 @@ class _Recording:
             settings["output"] = self._arguments.outfile
         elif self._arguments.config is None:
             settings["output"] = DEFAULT_OUTPUT
-        try:
-            scope_profiler.setup(**settings)
-        except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
-            raise CommandError(one_line(error)) from None
+        import warnings
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", RuntimeWarning)
+            try:
+                scope_profiler.setup(**settings)
+            except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
+                raise CommandError(one_line(error)) from None
+        for warning in told:  # no line of the program is to blame
+            complain(f"{PROGRAM}: {one_line(warning.message)}")
         # Registered before the program's own handlers, hence called after them: at that point its threads have ended too.
         atexit.register(self.end)
 

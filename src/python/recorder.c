@@ -2,6 +2,7 @@
 
 #include "formats/spool.h"
 #include "python/greenlets.h"
+#include "python/task_wrapper.h"
 
 #if PY_VERSION_HEX < 0x030b0000
 #include <frameobject.h>
@@ -318,9 +319,19 @@ static int hook(sp_recorder_object *recorder)
     return recorder->task_hooks ? 0 : -1;
 }
 
+static void refresh_names(sp_run *run)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    sp_task_names_refresh(run);
+    PyErr_Restore(type, value, traceback);
+}
+
 static void unhook(sp_recorder_object *recorder)
 {
     PyObject *hook = recorder->hook;
+    /* Names of tasks that go on are taken now: nobody will follow them to a later collection. */
+    if (hook && recorder->run && !sp_python_finalizing()) refresh_names(recorder->run->run);
     if (recorder->run) atomic_store(&recorder->run->run->follows, false);
     recorder->hook = NULL;
     if (hook == NULL) return;

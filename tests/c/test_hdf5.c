@@ -107,6 +107,41 @@ static void a_summary_has_the_sums_by_path(void **state)
     sp_profile_release(profile);
 }
 
+/* Long enough for several workers and a summary on a thread of its own. */
+static void long_columns_come_back(void **state)
+{
+    const uint64_t count = 400000;
+    sp_profile *profile = small_profile(), *back;
+    sp_error error;
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        sp_column_free(profile->columns[c], profile->call_count);
+        profile->columns[c] = NULL;
+    }
+    profile->call_count = count;
+    profile->rows[0].count = count / 2;
+    profile->rows[1].first = profile->rows[1].count = count / 2;
+    for (int c = 0; c <= SP_COLUMN_PARENT_ID; c++) profile->columns[c] = sp_column_alloc(count);
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t half = i % (count / 2), inside = i / (count / 2);
+        profile->columns[SP_COLUMN_START][i] = (int64_t)(half * 100 + inside * 10);
+        profile->columns[SP_COLUMN_END][i] = (int64_t)(half * 100 + 90 - inside * 10 - half % 7);
+        profile->columns[SP_COLUMN_CALL_ID][i] = (int64_t)(2 * half + inside);
+        profile->columns[SP_COLUMN_PARENT_ID][i] = inside ? (int64_t)(2 * half) : -1;
+    }
+    static const sp_compression kinds[] = {SP_COMPRESSION_AUTO, SP_COMPRESSION_NONE, SP_COMPRESSION_GZIP,
+                                           SP_COMPRESSION_LZF, SP_COMPRESSION_ZSTD};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const sp_hdf5_options options = {.compression = kinds[k], .level = -1};
+        assert_int_equal(sp_hdf5_write(profile, path, &options, &error), SP_OK);
+        assert_int_equal(sp_hdf5_read(path, NULL, &back, &error), SP_OK);
+        for (int c = 0; c <= SP_COLUMN_PARENT_ID; c++) {
+            assert_memory_equal(back->columns[c], profile->columns[c], count * sizeof(int64_t));
+        }
+        sp_profile_release(back);
+    }
+    sp_profile_release(profile);
+}
+
 static void a_name_that_is_no_utf8_is_repaired(void **state)
 {
     sp_profile *profile = small_profile(), *back;
@@ -194,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_profile_comes_back),
+        cmocka_unit_test(long_columns_come_back),
         cmocka_unit_test(a_summary_has_the_sums_by_path),
         cmocka_unit_test(a_name_that_is_no_utf8_is_repaired),
         cmocka_unit_test(damage_is_named),

@@ -190,6 +190,7 @@ def test_a_summary_never_reads_the_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.uninstrumented  # how long it takes
 def test_a_summary_is_read_in_the_same_time_from_a_large_file(tmp_path: Path) -> None:
     path = tmp_path / "p.h5"
     noise = np.random.default_rng(0).integers(0, 2**50, 3_000_000)
@@ -439,6 +440,7 @@ def test_a_column_that_was_never_written(tmp_path: Path) -> None:
         _core.read_h5(path)
 
 
+@pytest.mark.uninstrumented  # a limit on memory
 @pytest.mark.parametrize("options", [{}, {"chunks": (1024,)}, {"chunks": (1024,), "compression": "gzip"}, {"chunks": (2**26,)}])
 def test_lengths_that_the_file_cannot_hold_allocate_nothing(tmp_path: Path, options: Any) -> None:
     """A few bytes say that a column has 2**40 values."""

@@ -222,9 +222,9 @@ static PyObject *unlink_live(task_body *self)
     return task;
 }
 
-static sp_task *row_of(task_body *self)
+static inline sp_task *row_of(task_body *self)
 {
-    if (self->row == NULL) self->row = row_new(self->run, self->base.inner);
+    if (SP_UNLIKELY(self->row == NULL)) self->row = row_new(self->run, self->base.inner);
     return self->row;
 }
 
@@ -232,8 +232,10 @@ static void task_enter(sp_delegate *op, bool first)
 {
     task_body *self = (task_body *)op;
     if (SP_UNLIKELY(!follows(self->run))) return;
+    /* Without a row yet, it is an eager task that starts, or a coroutine that is closed unstarted by who got no task. */
+    if (SP_UNLIKELY(self->row == NULL && !first)) return;
     sp_log *log = sp_log_current(self->run->token);
-    sp_task *row = SP_LIKELY(self->row != NULL) ? self->row : row_of(self);
+    sp_task *row = row_of(self);
     if (SP_UNLIKELY(log == NULL || row == NULL)) return;
     op->flags |= IN_STEP;
     self->before = sp_log_enter_step(log, row).task;
@@ -672,9 +674,8 @@ static void refresh_adopted(sp_run *run)
     PyErr_Clear();
 }
 
-void sp_task_names_refresh(sp_run *run)
+static void refresh_names(sp_run *run)
 {
-    if (!run->tracks_tasks || !follows(run)) return;
     name_unnamed(true);
     PyObject *tasks = living(run);
     for (Py_ssize_t i = 0; tasks && i < PyList_GET_SIZE(tasks); i++) {
@@ -683,6 +684,11 @@ void sp_task_names_refresh(sp_run *run)
     }
     Py_XDECREF(tasks);
     refresh_adopted(run);
+}
+
+void sp_task_names_refresh(sp_run *run)
+{
+    if (run->tracks_tasks && follows(run)) refresh_names(run);
 }
 
 /* ---- functions of the module ------------------------------------------------------------------------------------------------------ */
@@ -720,7 +726,7 @@ static PyObject *core_unfollow_tasks(PyObject *module, PyObject *run)
 {
     PyObject *left = replace_followed(run, false);
     if (left == NULL) return NULL;
-    name_unnamed(true);
+    refresh_names(sp_run_object_get(run));
     PyObject *token = PyLong_FromUnsignedLongLong(sp_run_object_get(run)->token);
     if (token == NULL || (PyDict_Contains(adopted, token) > 0 && PyDict_DelItem(adopted, token) < 0)) PyErr_Clear();
     Py_XDECREF(token);

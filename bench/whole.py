@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from itertools import repeat
 from statistics import median
 from time import perf_counter_ns
+from typing import Any
 
 CALLS = 2_000_000
 MANY_CALLS = 10_000_000
@@ -54,11 +56,11 @@ def record(calls: int) -> None:
                 pass
 
 
-def finalize(verbose: bool) -> float:
+def finalize(verbose: bool = False, **settings: Any) -> float:
     """s that writing CALLS calls takes."""
     from scope_profiler import ProfileManager
 
-    ProfileManager.setup(output="profile.h5")
+    ProfileManager.setup(output="profile.h5", **settings)
     record(CALLS)
     start = perf_counter_ns()
     ProfileManager.finalize(verbose=verbose)
@@ -73,10 +75,45 @@ def finalize_printed() -> float:
     return finalize(verbose=True)
 
 
+def finalize_threads() -> float:
+    return finalize(track_threads=True)
+
+
+def finalize_async() -> float:
+    return finalize(track_async=True)
+
+
 def file_size() -> float:
     """MB of the file with CALLS calls, as written by default."""
-    finalize(verbose=False)
+    finalize()
     return os.stat("profile.h5").st_size / 1e6
+
+
+def file_size_async() -> float:
+    """MB, with the columns of threads, tasks and await time."""
+    finalize(track_async=True)
+    return os.stat("profile.h5").st_size / 1e6
+
+
+def reading(read: Callable[[str], Any]) -> float:
+    """s until the sum of a region of a file with CALLS calls is there."""
+    if not os.path.exists("profile.h5"):
+        finalize()
+    start = perf_counter_ns()
+    assert read("profile.h5")["outer"].total_duration > 0
+    return (perf_counter_ns() - start) / 1e9
+
+
+def load() -> float:
+    import scope_profiler
+
+    return reading(scope_profiler.load)
+
+
+def load_summary() -> float:
+    import scope_profiler
+
+    return reading(scope_profiler.read_h5_summary)
 
 
 def resident(key: str = "VmRSS") -> int:

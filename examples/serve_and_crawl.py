@@ -188,6 +188,7 @@ def main() -> None:
     with sp.session(track_async=True, output=arguments.output, return_results=True) as session:
         crawler = asyncio.run(run(arguments.pages, arguments.tasks, arguments.threads))
     results = session.results
+    assert results is not None  # asked for by return_results
     common = ", ".join(word.decode() for word, _ in crawler.words.most_common(5))
     print(f"  {crawler.fetched} pages, {crawler.bytes / 1e6:.1f} MB; the most frequent words: {common}")
     print_regions(results)

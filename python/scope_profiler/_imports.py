@@ -69,7 +69,7 @@ _finder = _Finder()
 
 def _remove_finder_if_idle() -> None:
     if not _waiting and _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)  # type: ignore[arg-type]
+        sys.meta_path.remove(_finder)
 
 
 def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
@@ -80,7 +80,7 @@ def when_imported(name: str, callback: Callable[[ModuleType], None]) -> None:
         if not ready:
             _waiting.setdefault(name, []).append(callback)
             if _finder not in sys.meta_path:
-                sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
+                sys.meta_path.insert(0, _finder)
     if ready and module is not None:
         callback(module)
 

@@ -9,7 +9,8 @@ from functools import lru_cache
 
 def _first_line(node: ast.stmt) -> int:
     """Where a statement begins, its decorators included."""
-    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 @lru_cache(maxsize=64)

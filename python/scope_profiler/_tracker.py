@@ -124,8 +124,8 @@ class ConcurrencyTracker:
         profile = None if self._run is None else self._run.tables()
         shift = 0 if self._run is None else self._run.start_ns - int(origin_ns)
         return {
-            "threads": _columns(profile and profile.threads, _THREAD_COLUMNS, shift),
-            "tasks": _columns(profile and profile.tasks, _TASK_COLUMNS, shift),
+            "threads": _columns(None if profile is None else profile.threads, _THREAD_COLUMNS, shift),
+            "tasks": _columns(None if profile is None else profile.tasks, _TASK_COLUMNS, shift),
         }
 
 

@@ -19,15 +19,15 @@ class TrioHook:
 
     def __init__(self, run: _core.Run) -> None:
         self._run = run
-        self._module: ModuleType | None = None
+        self._module: Any = None
         self._original: Any = None
         self._installed: Any = None
         self._callback = self._install
         _imports.when_imported("trio", self._callback)
 
     def _install(self, trio: ModuleType) -> None:
-        module: ModuleType = trio._core._run
-        original = module.setup_runner  # type: ignore[attr-defined]
+        module: Any = trio._core._run
+        original = module.setup_runner
         run = self._run
 
         def setup_runner(*args: Any, **keywords: Any) -> _Runner:
@@ -38,7 +38,7 @@ class TrioHook:
 
         hook = self
         self._module, self._original, self._installed = module, original, setup_runner
-        module.setup_runner = setup_runner  # type: ignore[attr-defined]
+        module.setup_runner = setup_runner
         self._adopt_running(trio)
 
     def _adopt_running(self, trio: ModuleType) -> None:

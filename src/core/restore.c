@@ -104,7 +104,7 @@ bool sp_run_restore_tasks(sp_run *run, uint32_t page, const sp_task *tasks, size
     memcpy(pages[page], tasks, count * sizeof *tasks);
     for (size_t i = 0; i < count; i++) {
         sp_task *task = &pages[page][i];
-        task->index = (int32_t)(page * SP_TASKS_PER_PAGE + i);
+        task->index = (int32_t)((size_t)page * SP_TASKS_PER_PAGE + i);
         if (task->name_kind != SP_NAME_NUMBERED) task->name_kind = SP_NAME_NONE;
     }
     run->task_page_count = page + 1;

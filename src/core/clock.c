@@ -109,12 +109,16 @@ static double ticks_a_ns(const sp_anchor *from, const sp_anchor *to)
 #define EARLY_TICKS UINT64_C(2000000) /* an interval while the rate is not known: under 100 ms on any counter from 20 MHz */
 #define EARLY_NS INT64_C(1000000)     /* anchors closer than this give no rate: their error is tens of ns */
 
-/* Ticks of one interval, by the rate since the first anchor. */
+/*
+ * Ticks of one interval, by the rate since the first anchor. It is never longer than the run has been, so that what a spool
+ * has behind the last anchor is never further from it than the anchors that give the rate.
+ */
 static uint64_t interval_ticks(const sp_timeline *timeline)
 {
     const sp_anchor *first = timeline->anchors, *last = first ? &first[timeline->count - 1] : NULL;
     if (last == NULL || last->ns - first->ns < EARLY_NS) return EARLY_TICKS;
-    return (uint64_t)(ticks_a_ns(first, last) * (double)SP_ANCHOR_INTERVAL_NS);
+    const int64_t age = last->ns - first->ns;
+    return (uint64_t)(ticks_a_ns(first, last) * (double)(age < SP_ANCHOR_INTERVAL_NS ? age : SP_ANCHOR_INTERVAL_NS));
 }
 
 static bool make_room(sp_timeline *timeline, size_t more)

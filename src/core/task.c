@@ -130,9 +130,18 @@ void sp_run_task_name(sp_run *run, sp_task *task, const char *name)
     char *text = plain ? NULL : strdup(name);
     if (!plain && text == NULL) return;
     pthread_mutex_lock(&run->lock);
+    if (!plain && task->name_kind == SP_NAME_TEXT && strcmp(task->name.text, text) == 0) {
+        pthread_mutex_unlock(&run->lock);
+        free(text);
+        return;
+    }
     if (task->name_kind == SP_NAME_TEXT) free(task->name.text);
+    /* In a store, the row must make sense whenever the process dies. */
+    task->name_kind = SP_NAME_NONE;
+    atomic_thread_fence(memory_order_release);
     if (plain) task->name.number = number;
     else task->name.text = text;
+    atomic_thread_fence(memory_order_release);
     task->name_kind = plain ? SP_NAME_NUMBERED : SP_NAME_TEXT;
     sp_note_task_name(run, task);
     pthread_mutex_unlock(&run->lock);

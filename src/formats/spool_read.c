@@ -432,6 +432,23 @@ static bool begin_timeline(reader *r)
     return sp_run_restore_anchor(r->run, (sp_anchor){r->header->first_ticks, r->header->first_ns});
 }
 
+#define LONG_NS INT64_C(1000000000)
+
+/*
+ * Behind the last anchor the clock is known by its rate alone, and the nearest anchors may be microseconds apart: their
+ * rate would carry tens of ns of error a thousand times as far. So the rate of a second or more, or of all there is.
+ */
+static sp_status end_timeline(reader *r, sp_error *error)
+{
+    const sp_timeline *timeline = &r->run->timeline;
+    const sp_anchor *last = &timeline->anchors[timeline->count - 1], *from = last;
+    while (from > timeline->anchors && last->ns - from->ns < LONG_NS) from--;
+    if (from == last || r->latest <= last->ticks) return SP_OK;
+    const double rate = (double)(last->ns - from->ns) / (double)(last->ticks - from->ticks);
+    const sp_anchor end = {r->latest, last->ns + (int64_t)((double)(r->latest - last->ticks) * rate)};
+    return sp_run_restore_anchor(r->run, end) ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+}
+
 /* ---- marks ---- */
 
 /* Put {"open": true} at the calls that were open; rows with none are left as they are. */
@@ -517,6 +534,7 @@ static sp_status rebuild(reader *r, sp_error *error)
     if (status == SP_OK) status = read_journal(r, read_note, error);
     if (status == SP_OK) status = read_tasks(r, error);
     if (status == SP_OK) status = read_events(r, error);
+    if (status == SP_OK) status = end_timeline(r, error);
     if (status == SP_OK) status = close_open_calls(r, error);
     return status;
 }

@@ -238,9 +238,10 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
     sp_extent *extent = extent_of(spool, memory);
     if (extent) {
         sp_chunk_header *header = (sp_chunk_header *)extent->memory;
-        if (!spool->inherited) atomic_store_explicit(&header->dropped, 1, memory_order_release);
+        /* A spool that is finished and kept is kept for what is in it. */
+        if (!spool->inherited && !spool->finished) atomic_store_explicit(&header->dropped, 1, memory_order_release);
         if (extent->small) {
-            extent->spare = !spool->inherited;
+            extent->spare = !spool->inherited && !spool->finished;
         } else {
             munmap(extent->memory, extent->bytes);
             /* The header's page stays, so that a reader can step over the hole. */

@@ -228,6 +228,21 @@ static inline sp_task *row_of(task_body *self)
     return self->row;
 }
 
+/* Where the run must be understood from its spool alone, a task is named when it begins too; only its end was enough else. */
+static SP_NOINLINE void name_at_first_step(task_body *self)
+{
+    LOCK();
+    PyObject *reference = Py_XNewRef(self->task);
+    UNLOCK();
+    if (reference == NULL) return;
+    const sp_pending pending = sp_pending_take();
+    PyObject *task = referent(reference);
+    if (task) read_name(self->run, self->row, task);
+    Py_XDECREF(task);
+    Py_DECREF(reference);
+    sp_pending_restore(pending);
+}
+
 static void task_enter(sp_delegate *op, bool first)
 {
     task_body *self = (task_body *)op;
@@ -237,6 +252,7 @@ static void task_enter(sp_delegate *op, bool first)
     sp_log *log = sp_log_current(self->run->token);
     sp_task *row = row_of(self);
     if (SP_UNLIKELY(log == NULL || row == NULL)) return;
+    if (SP_UNLIKELY(first && self->run->store)) name_at_first_step(self);
     op->flags |= IN_STEP;
     self->before = sp_log_enter_step(log, row).task;
 }

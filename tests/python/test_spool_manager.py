@@ -169,6 +169,30 @@ def test_a_session_that_another_replaced_keeps_its_spool_to_its_end(pm, tmp_path
 def test_a_normal_exit_leaves_the_spool_only_for_calls_that_nobody_reported(python, tmp_path, body, left):
     python(HEAD + body)
     assert len(spools(tmp_path)) == left
+    for name in spools(tmp_path):
+        assert sum(region.num_calls for region in sp.load(tmp_path / name).get_regions()) == 1
+
+
+@pytest.mark.parametrize("way", ["pass", "del run; sp.reset = None; manager = None; gc.collect()", "raise KeyError"])
+def test_a_spool_that_a_normal_exit_leaves_has_everything(python, tmp_path, way):
+    python(
+        HEAD
+        + f"""
+import gc
+manager = sp.ProfileManager()
+run = manager.setup(output="p.h5", track_threads=True)
+def work():
+    for _ in range(20_000):
+        with manager.region("a"): pass
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+{way}
+""",
+        check=False,
+    )
+    [name] = spools(tmp_path)
+    assert sp.load(tmp_path / name)["a"].num_calls == 60_000
 
 
 def test_a_call_that_was_given_up_is_no_reason_to_keep_the_spool(python, tmp_path):

@@ -6,11 +6,6 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "formats/plane_deflate.h"
-
-/* For what is not planes of numbers. Level 2 takes no longer than level 1, and makes repetitive data smaller. */
-#define OTHER_LEVEL 2
-#define PLANE_MIN 32
 
 struct sp_coder {
     struct libdeflate_compressor *deflate;
@@ -20,8 +15,6 @@ struct sp_coder {
     ZSTD_DCtx *unzstd;
     uint8_t *scratch;
     size_t scratch_size;
-    void *planes;
-    size_t planes_size;
 };
 
 sp_coder *sp_coder_new(void)
@@ -37,7 +30,6 @@ void sp_coder_free(sp_coder *coder)
     ZSTD_freeCCtx(coder->zstd);
     ZSTD_freeDCtx(coder->unzstd);
     free(coder->scratch);
-    free(coder->planes);
     free(coder);
 }
 
@@ -62,11 +54,8 @@ uint64_t sp_pipeline_expansion(const sp_pipeline *pipeline)
 
 size_t sp_encoded_bound(size_t size)
 {
-    const size_t bounds[] = {libdeflate_zlib_compress_bound(NULL, size), ZSTD_compressBound(size),
-                             sp_plane_deflate_bound((size + 7) / 8, 8)};
-    size_t bound = 0;
-    for (size_t i = 0; i < 3; i++) bound = bounds[i] > bound ? bounds[i] : bound;
-    return bound + 64;
+    const size_t deflate = libdeflate_zlib_compress_bound(NULL, size), zstd = ZSTD_compressBound(size);
+    return (deflate > zstd ? deflate : zstd) + 64;
 }
 
 static uint8_t *scratch_of(sp_coder *coder, size_t size)
@@ -160,19 +149,6 @@ static bool deflate_decode(sp_coder *coder, const void *in, size_t size, void *o
         libdeflate_zlib_decompress(coder->inflate, in, size, out, out_size, NULL) == LIBDEFLATE_SUCCESS;
 }
 
-/* 0 as well when out of memory: the chunk is then stored as it is. */
-static size_t planes_encode(sp_coder *coder, const void *in, size_t size, void *out)
-{
-    const size_t plane = size / 8, needed = sp_plane_deflate_memory(plane);
-    if (coder->planes_size < needed) {
-        free(coder->planes);
-        coder->planes = malloc(needed);
-        coder->planes_size = coder->planes ? needed : 0;
-        if (coder->planes == NULL) return 0;
-    }
-    return sp_plane_deflate(in, plane, 8, out, coder->planes);
-}
-
 static size_t zstd_encode(sp_coder *coder, int level, const void *in, size_t size, void *out, size_t room)
 {
     if (coder->zstd == NULL) coder->zstd = ZSTD_createCCtx();
@@ -187,15 +163,11 @@ static bool zstd_decode(sp_coder *coder, const void *in, size_t size, void *out,
     return coder->unzstd && ZSTD_decompressDCtx(coder->unzstd, out, out_size, in, size) == out_size;
 }
 
-static size_t codec_encode(sp_coder *coder, const sp_pipeline *pipeline, int filter, bool shuffled, const void *in,
-                           size_t size, void *out)
+static size_t codec_encode(sp_coder *coder, const sp_pipeline *pipeline, int filter, const void *in, size_t size,
+                           void *out)
 {
     const int level = pipeline->level;
     const size_t room = sp_encoded_bound(size);
-    if (filter == SP_FILTER_DEFLATE && level == SP_LEVEL_PLANES) {
-        const bool planes = shuffled && pipeline->element == 8 && size % 8 == 0 && size / 8 >= PLANE_MIN;
-        return planes ? planes_encode(coder, in, size, out) : deflate_encode(coder, OTHER_LEVEL, in, size, out, room);
-    }
     if (filter == SP_FILTER_DEFLATE) return deflate_encode(coder, level, in, size, out, room);
     if (filter == SP_FILTER_ZSTD) return zstd_encode(coder, level, in, size, out, room);
     return size > UINT32_MAX ? 0 : lzf_compress(in, (unsigned)size, out, (unsigned)(size - 1));
@@ -229,7 +201,7 @@ sp_status sp_chunk_encode(sp_coder *coder, const sp_pipeline *pipeline, void *ra
             continue;
         }
         if (!is_codec(filter) || i + 1 != pipeline->count) return SP_ERR_UNSUPPORTED;
-        const size_t used = codec_encode(coder, pipeline, filter, data != raw, data, size, out);
+        const size_t used = codec_encode(coder, pipeline, filter, data, size, out);
         if (used > 0 && used < size) {
             *out_size = used;
             return SP_OK;

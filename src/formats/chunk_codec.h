@@ -22,8 +22,6 @@
 
 #define SP_FILTERS_MAX 8
 
-#define SP_LEVEL_PLANES (-1) /* deflate by plane_deflate.h, where the elements are 64-bit numbers that were shuffled */
-
 /* The filters of a dataset, in the order they are applied when writing. */
 typedef struct sp_pipeline {
     int count;

@@ -21,6 +21,7 @@ _HOMES = {
     **dict.fromkeys(
         ("CallArrays", "build_call_arrays", "build_call_stack", "call_stack_children", "call_stack_roots"), "call_stack"
     ),
+    "export_chrome_trace": "chrome_trace_export",
     "export_speedscope": "speedscope_export",
     **dict.fromkeys(("load", "read_h5", "read_h5_summary", "read_profile", "sniff_profile_format", "write_profile"), "profile_io"),
 }  # fmt: skip

@@ -25,6 +25,7 @@ from .call_stack import build_call_arrays as build_call_arrays
 from .call_stack import build_call_stack as build_call_stack
 from .call_stack import call_stack_children as call_stack_children
 from .call_stack import call_stack_roots as call_stack_roots
+from .chrome_trace_export import export_chrome_trace as export_chrome_trace
 from .likwid_data import LikwidRegionResult as LikwidRegionResult
 from .options import GPUOptions as GPUOptions
 from .options import HDF5Options as HDF5Options

@@ -344,7 +344,7 @@ def export_profile(profile: Profile, path: str, format: str, name: str, ranks: S
                    names: Sequence[bool] | None = None) -> None:
     """Write ``path`` in another format, whole or not at all; compressed if it ends in ``.gz``.
 
-    format: "speedscope". name: of the run, for people. names: one bool per profile name, False leaves a region out.
+    format: "speedscope", "chrome_trace". name: of the run, for people. names: one bool per profile name, False leaves a region out.
     OSError names the path; ValueError if the profile was read without its calls.
     """
 

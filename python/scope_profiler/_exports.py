@@ -64,7 +64,7 @@ def _checked(ranks: Ranks, results: ProfilingResults) -> list[int]:
         return [0]
     chosen = [ranks] if isinstance(ranks, int) else list(dict.fromkeys(ranks))
     for rank in chosen:
-        if rank not in range(max(results.num_ranks, 1)):
+        if rank not in range(max(results.num_ranks, 1)) and not any(rank in region for region in results):
             raise ValueError(f"no rank {rank}: the run has {results.num_ranks}")
     return chosen
 

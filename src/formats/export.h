@@ -23,5 +23,6 @@ typedef struct sp_export {
 typedef sp_status sp_exporter(const sp_export *what, const char *path, sp_error *error);
 
 sp_exporter sp_export_speedscope;
+sp_exporter sp_export_chrome_trace;
 
 #endif

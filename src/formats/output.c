@@ -121,7 +121,7 @@ void sp_output_fail(sp_output *out, sp_status status, const char *what)
 
 /* -- values ----------------------------------------------------------------------------------------------------------- */
 
-void sp_output_bytes(sp_output *out, const void *data, size_t size)
+void sp_output_long(sp_output *out, const void *data, size_t size)
 {
     const char *at = data;
     while (size > 0) {
@@ -132,11 +132,6 @@ void sp_output_bytes(sp_output *out, const void *data, size_t size)
         size -= part;
         if (out->used == SP_OUTPUT_BUFFER) sp_output_flush(out);
     }
-}
-
-void sp_output_text(sp_output *out, const char *text)
-{
-    sp_output_bytes(out, text, strlen(text));
 }
 
 static const char pairs[] =
@@ -220,39 +215,109 @@ void sp_output_double(sp_output *out, double value)
     else SP_OUTPUT_LITERAL(out, "null");
 }
 
-static void escape(sp_output *out, unsigned char c)
+void sp_output_plain_double(sp_output *out, double value)
 {
-    switch (c) {
-    case '"': SP_OUTPUT_LITERAL(out, "\\\""); return;
-    case '\\': SP_OUTPUT_LITERAL(out, "\\\\"); return;
-    case '\n': SP_OUTPUT_LITERAL(out, "\\n"); return;
-    case '\r': SP_OUTPUT_LITERAL(out, "\\r"); return;
-    case '\t': SP_OUTPUT_LITERAL(out, "\\t"); return;
-    default: {
-        char text[8];
-        append(out, text, (size_t)snprintf(text, sizeof text, "\\u%04x", c));
+    char text[48], *const middle = text + 24, *end = middle;
+    uint64_t whole = (uint64_t)value;
+    /* The fraction as a fixed-point number of 64 bits: exact, since its lowest bit is worth at least 2^-64. */
+    unsigned __int128 rest = (unsigned __int128)((value - (double)whole) * 0x1p64);
+    char *begin = digits_before(middle, whole);
+    const int places = whole > 0 ? 17 - (int)(middle - begin) : 20;
+    for (int i = 0; i < places; i++) {
+        rest *= 10;
+        *end++ = (char)('0' + (int)(rest >> 64));
+        rest &= UINT64_MAX;
     }
+    if (rest >> 63) { /* round up */
+        char *at = end;
+        while (at > middle && at[-1] == '9') *--at = '0';
+        if (at > middle) at[-1]++;
+        else begin = digits_before(middle, ++whole);
     }
+    while (end > middle && end[-1] == '0') end--;
+    append(out, begin, (size_t)(middle - begin));
+    if (end == middle) return;
+    sp_output_char(out, '.');
+    append(out, middle, (size_t)(end - middle));
 }
 
-void sp_output_json_text(sp_output *out, const char *text)
+/* Write what stands for a character in a JSON text; returns where it ends. */
+static char *escape(char *to, unsigned char c)
+{
+    static const char hex[] = "0123456789abcdef";
+    const char *shorthand = memchr("\"\\\n\r\t\b\f", c, 7);
+    if (c >= 0x20 && c != 0x7f && shorthand == NULL) {
+        *to++ = (char)c;
+        return to;
+    }
+    *to++ = '\\';
+    switch (c) {
+    case '"':
+    case '\\': *to++ = (char)c; return to;
+    case '\n': *to++ = 'n'; return to;
+    case '\r': *to++ = 'r'; return to;
+    case '\t': *to++ = 't'; return to;
+    case '\b': *to++ = 'b'; return to;
+    case '\f': *to++ = 'f'; return to;
+    default: break;
+    }
+    memcpy(to, "u00", 3);
+    to[3] = hex[c >> 4];
+    to[4] = hex[c & 15];
+    return to + 5;
+}
+
+char *sp_json_quoted(const char *text)
 {
     char *repaired = NULL;
     if (!sp_utf8_valid(text, strlen(text))) {
         repaired = sp_utf8_repaired(text);
-        if (repaired == NULL) sp_output_fail(out, SP_ERR_NO_MEMORY, "out of memory");
-        text = repaired ? repaired : "";
+        if (repaired == NULL) return NULL;
+        text = repaired;
     }
-    sp_output_char(out, '"');
-    const char *plain = text;
-    for (const char *at = text; *at; at++) {
-        const unsigned char c = (unsigned char)*at;
-        if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) continue;
-        sp_output_bytes(out, plain, (size_t)(at - plain));
-        escape(out, c);
-        plain = at + 1;
+    char *quoted = malloc(6 * strlen(text) + 3), *to = quoted;
+    if (quoted) {
+        *to++ = '"';
+        for (; *text; text++) to = escape(to, (unsigned char)*text);
+        memcpy(to, "\"", 2);
     }
-    sp_output_text(out, plain);
-    sp_output_char(out, '"');
     free(repaired);
+    return quoted;
+}
+
+void sp_output_json_text(sp_output *out, const char *text)
+{
+    char *quoted = sp_json_quoted(text);
+    if (quoted) sp_output_text(out, quoted);
+    else sp_output_fail(out, SP_ERR_NO_MEMORY, "out of memory");
+    free(quoted);
+}
+
+/* The length of a number that is none in JSON at the beginning of `at`; 0 if there is none. */
+static size_t no_number(const char *at, size_t left)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t size = strlen(words[i]);
+        if (size <= left && memcmp(at, words[i], size) == 0) return size;
+    }
+    return 0;
+}
+
+void sp_output_json_piece(sp_output *out, const char *text, size_t size)
+{
+    bool quoted = false;
+    size_t plain = 0;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '"') quoted = !quoted;
+        else if (quoted && text[i] == '\\') i++;
+        if (quoted || (text[i] != 'N' && text[i] != 'I' && text[i] != '-')) continue;
+        const size_t skip = no_number(text + i, size - i);
+        if (skip == 0) continue;
+        sp_output_bytes(out, text + plain, i - plain);
+        SP_OUTPUT_LITERAL(out, "null");
+        plain = i + skip;
+        i = plain - 1;
+    }
+    sp_output_bytes(out, text + plain, size - plain);
 }

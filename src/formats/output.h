@@ -43,8 +43,24 @@ void sp_output_fail(sp_output *out, sp_status status, const char *what);
 /* Empty the buffer. Inline writers call it when there is less than the margin left. */
 void sp_output_flush(sp_output *out);
 
-void sp_output_bytes(sp_output *out, const void *data, size_t size);
-void sp_output_text(sp_output *out, const char *text);
+void sp_output_long(sp_output *out, const void *data, size_t size);
+
+/* Inline, because texts are put together from many short pieces. */
+static inline void sp_output_bytes(sp_output *out, const void *data, size_t size)
+{
+    if (__builtin_expect(size >= SP_OUTPUT_BUFFER - out->used, 0)) {
+        sp_output_long(out, data, size);
+        return;
+    }
+    memcpy(out->buffer + out->used, data, size);
+    out->used += size;
+}
+
+static inline void sp_output_text(sp_output *out, const char *text)
+{
+    sp_output_bytes(out, text, strlen(text));
+}
+
 #define SP_OUTPUT_LITERAL(out, literal) sp_output_bytes((out), (literal), sizeof(literal) - 1)
 
 static inline void sp_output_char(sp_output *out, char c)
@@ -64,7 +80,17 @@ void sp_output_decimal(sp_output *out, int64_t value, unsigned digits);
 /* The shortest text that reads back as the same double. NaN and infinities, which JSON does not have, become null. */
 void sp_output_double(sp_output *out, double value);
 
-/* In quotes, with what JSON wants escaped. Bytes that are not UTF-8 become U+FFFD. */
+/*
+ * A double of 0.0005 to 2^53 as a plain decimal that reads back as the same double: 17 digits, without trailing zeros. Many
+ * times faster than sp_output_double.
+ */
+void sp_output_plain_double(sp_output *out, double value);
+
+/* A text in quotes, with what JSON wants escaped; bytes that are not UTF-8 become U+FFFD. malloc'ed. NULL: out of memory. */
+char *sp_json_quoted(const char *text);
 void sp_output_json_text(sp_output *out, const char *text);
+
+/* A piece of valid JSON as it is, but with null for NaN and the infinities that Python writes. */
+void sp_output_json_piece(sp_output *out, const char *text, size_t size);
 
 #endif

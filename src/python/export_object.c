@@ -10,6 +10,7 @@ static const struct {
     sp_exporter *write;
 } formats[] = {
     {"speedscope", sp_export_speedscope},
+    {"chrome_trace", sp_export_chrome_trace},
 };
 
 static sp_exporter *find_format(const char *name)

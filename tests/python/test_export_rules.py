@@ -7,9 +7,16 @@ import stat
 import pytest
 
 from export_helpers import region, results_of, strict_json
-from scope_profiler import EventDataUnavailableError, export_speedscope, read_h5_summary, write_profile
+from scope_profiler import (
+    EventDataUnavailableError,
+    export_chrome_trace,
+    export_speedscope,
+    read_h5_summary,
+    write_profile,
+)
 
-EXPORTERS = [(export_speedscope, ".speedscope.json")]
+EXPORTERS = [(export_speedscope, ".speedscope.json"), (export_chrome_trace, ".trace.json")]
+EMPTY_FILES = (export_chrome_trace,)  # write a file without calls rather than fail
 
 each_exporter = pytest.mark.parametrize(("export", "suffix"), EXPORTERS, ids=[e.__name__ for e, _ in EXPORTERS])
 
@@ -50,12 +57,20 @@ def test_nothing_to_export_is_an_error(export, suffix, tmp_path):
         export(one(), tmp_path / "p", ranks=3)
     with pytest.raises(ValueError, match="no rank -1"):
         export(one(), tmp_path / "p", ranks=[-1])
+    if export in EMPTY_FILES:
+        return
     with pytest.raises(ValueError, match="no region matches"):
         export(one(), tmp_path / "p", include="nothing")
     two_ranks = results_of({"a": {0: region([0], [1])}, "b": {1: region([0], [1])}})
     with pytest.raises(ValueError, match="no calls on rank 1"):
         export(two_ranks, tmp_path / "p", ranks=1, include="a")
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("export", EMPTY_FILES, ids=lambda export: export.__name__)
+def test_some_files_may_be_without_calls(export, tmp_path):
+    [path] = export(one(), tmp_path / "p", include="nothing", verbose=False)
+    assert "a" not in str(strict_json(path).get("regions", ""))
 
 
 @each_exporter

@@ -1,0 +1,446 @@
+/*
+ * chrome_trace.c - the trace event format, for chrome://tracing and ui.perfetto.dev: a process a rank, a thread a track, a
+ * complete event ("X") a call.
+ *
+ * Viewers read times as doubles of microseconds, add the duration to the start, and drop slices that then do not lie
+ * inside each other. So no such sum may be above the double of the end, where the next slice may start, nor above the sum
+ * of the slice around it. A plain decimal does mostly; where it does not, the next smaller duration is written with as
+ * many digits as it takes.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/event_items.h"
+#include "formats/export.h"
+
+typedef struct writer {
+    const sp_export *what;
+    sp_output *out;
+    int64_t origin;
+    bool first_event;
+    sp_lane_names names;
+    sp_event_items items;
+    char **begins; /* by row: the event up to its time; made when first needed */
+    char **sources; /* by row: arguments that say where the region is */
+    double *ends;   /* by depth: the sums of the slices that are open */
+    size_t depth_room;
+} writer;
+
+static void begin_event(writer *w)
+{
+    if (w->first_event) SP_OUTPUT_LITERAL(w->out, "\n");
+    else SP_OUTPUT_LITERAL(w->out, ",\n");
+    w->first_event = false;
+}
+
+static int64_t since(int64_t time, int64_t origin)
+{
+    return (int64_t)((uint64_t)time - (uint64_t)origin);
+}
+
+/* The double that a reader makes of `ns` written as microseconds. */
+static double micros(int64_t ns)
+{
+    return (double)ns / 1000.0;
+}
+
+/* Returns the end as a viewer sees it, which is not above `limit`. */
+static double write_duration(writer *w, int64_t start, int64_t end, double limit)
+{
+    const double from = micros(start), to = fmin(micros(end), limit);
+    double duration = micros(end - start);
+    if (from + duration <= to) {
+        sp_output_decimal(w->out, end - start, 3);
+        return from + duration;
+    }
+    duration = to - from;
+    while (from + duration > to) duration = nextafter(duration, 0);
+    sp_output_plain_double(w->out, duration);
+    return from + duration;
+}
+
+static inline void write_number(sp_output *out, const char *key, int64_t value)
+{
+    sp_output_text(out, key);
+    sp_output_integer(out, value);
+}
+
+static inline void write_seconds(sp_output *out, const char *key, int64_t ns)
+{
+    sp_output_text(out, key);
+    sp_output_decimal(out, ns, 9);
+}
+
+static inline void write_column(writer *w, const char *key, sp_column column, uint64_t at, bool seconds)
+{
+    const int64_t *values = w->what->profile->columns[column];
+    if (values == NULL) return;
+    if (seconds) write_seconds(w->out, key, values[at]);
+    else write_number(w->out, key, values[at]);
+}
+
+/* Most of the call was spent awaiting: chrome://tracing shows it in the colour of a sleeping thread. */
+static bool mostly_awaits(const writer *w, const sp_call *call)
+{
+    const int64_t *await = w->what->profile->columns[SP_COLUMN_AWAIT];
+    return await && await[call->column] > 0 && await[call->column] >= (call->end_ns - call->start_ns) / 2;
+}
+
+static void write_arguments(writer *w, const sp_call *call)
+{
+    sp_output *const out = w->out;
+    write_number(out, "\"args\":{\"rank\":", call->row->rank);
+    write_number(out, ",\"call_index\":", (int64_t)call->own);
+    write_seconds(out, ",\"duration_s\":", call->end_ns - call->start_ns);
+    write_column(w, ",\"call_id\":", SP_COLUMN_CALL_ID, call->column, false);
+    write_column(w, ",\"parent_id\":", SP_COLUMN_PARENT_ID, call->column, false);
+    write_column(w, ",\"gpu_duration\":", SP_COLUMN_GPU, call->column, true);
+    write_column(w, ",\"await_duration\":", SP_COLUMN_AWAIT, call->column, true);
+    sp_output_text(out, w->sources[call->row - w->what->profile->rows]);
+    size_t size;
+    const char *metadata = sp_event_items_get(&w->items, call->row, call->own, &size);
+    if (metadata) {
+        SP_OUTPUT_LITERAL(out, ",\"metadata\":");
+        sp_output_json_piece(out, metadata, size);
+    }
+    sp_output_char(out, '}');
+}
+
+static char *make_begin(const writer *w, const sp_row *row)
+{
+    char *name = sp_json_quoted(w->what->profile->names[row->name]), *begin = NULL;
+    if (name && asprintf(&begin, "{\"name\":%s,\"cat\":\"scope-profiler\",\"ph\":\"X\",\"ts\":", name) < 0) begin = NULL;
+    free(name);
+    return begin;
+}
+
+static char *make_source(const sp_row *row)
+{
+    if (row->source_file == NULL) return strdup("");
+    char *file = sp_json_quoted(row->source_file), *source = NULL;
+    int made = -1;
+    if (file && row->source_line < 0) made = asprintf(&source, ",\"source_file\":%s", file);
+    else if (file) made = asprintf(&source, ",\"source_file\":%s,\"source_line\":%lld", file, (long long)row->source_line);
+    free(file);
+    return made < 0 ? NULL : source;
+}
+
+/* The texts of an event that are the same for all calls of a row. */
+static bool make_row_texts(writer *w, const sp_row *row)
+{
+    const size_t place = (size_t)(row - w->what->profile->rows);
+    if (w->begins[place]) return true;
+    w->begins[place] = make_begin(w, row);
+    w->sources[place] = make_source(row);
+    return w->begins[place] && w->sources[place];
+}
+
+static bool make_room_for_depth(writer *w, size_t depth)
+{
+    if (depth < w->depth_room) return true;
+    const size_t room = 2 * depth + 64;
+    double *larger = realloc(w->ends, room * sizeof *larger);
+    if (larger == NULL) return false;
+    w->ends = larger;
+    w->depth_room = room;
+    return true;
+}
+
+static sp_status write_call(writer *w, const sp_call *call, size_t tid, size_t depth)
+{
+    sp_output *const out = w->out;
+    const int64_t start = since(call->start_ns, w->origin), end = since(call->end_ns, w->origin);
+    if (!make_row_texts(w, call->row) || !make_room_for_depth(w, depth)) return SP_ERR_NO_MEMORY;
+    begin_event(w);
+    sp_output_text(out, w->begins[call->row - w->what->profile->rows]);
+    sp_output_decimal(out, start, 3);
+    SP_OUTPUT_LITERAL(out, ",\"dur\":");
+    w->ends[depth] = write_duration(w, start, end, depth > 0 ? w->ends[depth - 1] : INFINITY);
+    write_number(out, ",\"pid\":", call->row->rank);
+    write_number(out, ",\"tid\":", (int64_t)tid);
+    if (mostly_awaits(w, call)) SP_OUTPUT_LITERAL(out, ",\"cname\":\"thread_state_sleeping\"");
+    sp_output_char(out, ',');
+    write_arguments(w, call);
+    sp_output_char(out, '}');
+    return SP_OK;
+}
+
+/* -- what processes and threads are called ---------------------------------------------------------------------------- */
+
+static void begin_note(writer *w, const char *kind, uint32_t rank, size_t tid)
+{
+    begin_event(w);
+    SP_OUTPUT_LITERAL(w->out, "{\"name\":\"");
+    sp_output_text(w->out, kind);
+    write_number(w->out, "\",\"ph\":\"M\",\"pid\":", rank);
+    write_number(w->out, ",\"tid\":", (int64_t)tid);
+    SP_OUTPUT_LITERAL(w->out, ",\"args\":{");
+}
+
+static void end_note(writer *w)
+{
+    SP_OUTPUT_LITERAL(w->out, "}}");
+}
+
+static void write_sort_index(writer *w, const char *kind, uint32_t rank, size_t tid, int64_t index)
+{
+    begin_note(w, kind, rank, tid);
+    write_number(w->out, "\"sort_index\":", index);
+    end_note(w);
+}
+
+static void describe_thread(writer *w, int64_t index)
+{
+    sp_output *const out = w->out;
+    SP_OUTPUT_LITERAL(out, ",\"lane\":\"thread\"");
+    write_number(out, ",\"thread_index\":", index);
+    const sp_thread_info *thread = sp_lane_names_thread(&w->names, index);
+    if (thread == NULL) return;
+    write_number(out, ",\"native_id\":", thread->native_id);
+    write_number(out, ",\"ident\":", thread->ident);
+    if (thread->cpu_ns >= 0) write_seconds(out, ",\"cpu_time_s\":", thread->cpu_ns);
+}
+
+static void describe_task(writer *w, int64_t index)
+{
+    sp_output *const out = w->out;
+    const sp_task_info *task = sp_lane_names_task(&w->names, index);
+    const bool greenlet = task && task->kind && strcmp(task->kind, "greenlet") == 0;
+    sp_output_text(out, greenlet ? ",\"lane\":\"greenlet\"" : ",\"lane\":\"async task\"");
+    write_number(out, ",\"task_index\":", index);
+    if (task == NULL) return;
+    write_number(out, ",\"thread_index\":", task->thread_index);
+    write_number(out, ",\"steps\":", task->steps);
+    write_seconds(out, ",\"running_s\":", task->running_ns);
+    write_seconds(out, ",\"awaiting_s\":", task->suspended_ns);
+}
+
+static sp_status write_track_name(writer *w, const sp_tracks *tracks, const sp_track *track, size_t tid)
+{
+    char rank_label[48];
+    char *label = tracks->has_lanes && track->lane != SP_LANE_UNKNOWN ? sp_lane_names_label(&w->names, track) : NULL;
+    begin_note(w, "thread_name", tracks->rank, tid);
+    SP_OUTPUT_LITERAL(w->out, "\"name\":");
+    if (label) {
+        sp_output_json_text(w->out, label);
+    } else if (tracks->has_lanes && track->lane != SP_LANE_UNKNOWN) {
+        return SP_ERR_NO_MEMORY;
+    } else {
+        snprintf(rank_label, sizeof rank_label, track->extra ? "rank %u (overlap %u)" : "rank %u", tracks->rank,
+                 track->extra);
+        sp_output_json_text(w->out, rank_label);
+    }
+    free(label);
+    if (track->lane == SP_LANE_UNKNOWN) SP_OUTPUT_LITERAL(w->out, ",\"lane\":\"rank\"");
+    else if (track->lane < 0) describe_thread(w, -2 - track->lane);
+    else describe_task(w, track->lane);
+    end_note(w);
+    return SP_OK;
+}
+
+/* -- counters --------------------------------------------------------------------------------------------------------- */
+
+static const sp_group *child_group(const sp_group *group, const char *name)
+{
+    for (size_t i = 0; i < group->group_count; i++) {
+        if (strcmp(group->groups[i].name, name) == 0) return &group->groups[i];
+    }
+    return NULL;
+}
+
+static const sp_array *find_array(const sp_array *arrays, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(arrays[i].name, name) == 0) return &arrays[i];
+    }
+    return NULL;
+}
+
+static void write_counter(writer *w, const sp_group *group, const char *region, uint32_t rank, int64_t at)
+{
+    sp_output *const out = w->out;
+    const sp_array *values = find_array(group->datasets, group->dataset_count, "values");
+    const sp_array *names = find_array(group->attributes, group->attribute_count, "event_names");
+    const sp_array *calls = find_array(group->attributes, group->attribute_count, "calls");
+    if (!values || !names || names->kind != SP_ARRAY_STRING || values->kind == SP_ARRAY_STRING) return;
+    begin_event(w);
+    SP_OUTPUT_LITERAL(out, "{\"name\":");
+    char *title = NULL;
+    if (asprintf(&title, "perf events: %s", region) < 0) {
+        sp_output_fail(out, SP_ERR_NO_MEMORY, "out of memory");
+        return;
+    }
+    sp_output_json_text(out, title);
+    free(title);
+    SP_OUTPUT_LITERAL(out, ",\"cat\":\"perf_events\",\"ph\":\"C\",\"ts\":");
+    sp_output_decimal(out, at, 3);
+    write_number(out, ",\"pid\":", rank);
+    SP_OUTPUT_LITERAL(out, ",\"tid\":0,\"args\":{");
+    for (uint64_t i = 0; i < sp_array_size(names) && i < sp_array_size(values); i++) {
+        sp_output_json_text(out, ((char *const *)names->data)[i]);
+        sp_output_char(out, ':');
+        if (values->kind == SP_ARRAY_FLOAT64) sp_output_double(out, ((const double *)values->data)[i]);
+        else sp_output_integer(out, ((const int64_t *)values->data)[i]);
+        sp_output_char(out, ',');
+    }
+    const bool counted = calls && calls->kind == SP_ARRAY_INT64 && sp_array_size(calls) > 0;
+    write_number(out, "\"calls\":", counted ? *(const int64_t *)calls->data : 0);
+    SP_OUTPUT_LITERAL(out, "}}");
+}
+
+static bool is_shown(const writer *w, const char *region)
+{
+    const sp_profile *profile = w->what->profile;
+    for (size_t i = 0; w->what->visible && i < profile->name_count; i++) {
+        if (strcmp(profile->names[i], region) == 0) return w->what->visible[i];
+    }
+    return true;
+}
+
+/* A region with a slash in its name is a group inside a group. */
+static void write_counters(writer *w, const sp_group *group, const char *prefix, uint32_t rank, int64_t at)
+{
+    for (size_t i = 0; i < group->group_count; i++) {
+        const sp_group *child = &group->groups[i];
+        char *region = NULL;
+        if (asprintf(&region, "%s%s", prefix, child->name) < 0) {
+            sp_output_fail(w->out, SP_ERR_NO_MEMORY, "out of memory");
+            return;
+        }
+        if (is_shown(w, region)) write_counter(w, child, region, rank, at);
+        char *below = NULL;
+        if (child->group_count > 0 && asprintf(&below, "%s/", region) >= 0) write_counters(w, child, below, rank, at);
+        free(below);
+        free(region);
+    }
+}
+
+static void write_rank_counters(writer *w, uint32_t rank)
+{
+    const sp_profile *profile = w->what->profile;
+    int64_t start, end;
+    if (!sp_calls_range(profile, &rank, 1, w->what->visible, &start, &end)) return;
+    for (size_t i = 0; i < profile->aux_count; i++) {
+        const sp_group *counters = profile->aux[i].rank == rank ? child_group(&profile->aux[i].root, "perf_events") : NULL;
+        if (counters) write_counters(w, counters, "", rank, since(end, w->origin));
+    }
+}
+
+/* -- document --------------------------------------------------------------------------------------------------------- */
+
+/* Track numbers: the rank's own track first, then tasks, then threads. */
+static int by_kind(const void *left, const void *right)
+{
+    const sp_track *a = left, *b = right;
+    const int kind_a = a->lane == SP_LANE_UNKNOWN ? 0 : a->lane >= 0 ? 1 : 2;
+    const int kind_b = b->lane == SP_LANE_UNKNOWN ? 0 : b->lane >= 0 ? 1 : 2;
+    if (kind_a != kind_b) return kind_a - kind_b;
+    if (a->lane != b->lane) return (a->lane < b->lane) == (kind_a == 1) ? -1 : 1; /* threads by their number: -2 - lane */
+    return (a->extra > b->extra) - (a->extra < b->extra);
+}
+
+/* Viewers show threads by number, the tasks of a thread below it. */
+static int64_t sort_index(writer *w, const sp_track *track)
+{
+    if (track->lane == SP_LANE_UNKNOWN) return 0;
+    const sp_task_info *task = track->lane >= 0 ? sp_lane_names_task(&w->names, track->lane) : NULL;
+    const int64_t thread = track->lane < 0 ? -2 - track->lane : task ? task->thread_index : -1;
+    return 2 * (thread + 1) + (track->lane >= 0);
+}
+
+static sp_status write_tracks(writer *w, sp_tracks *tracks)
+{
+    if (tracks->track_count) qsort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_kind);
+    for (size_t t = 0; t < tracks->track_count; t++) {
+        const sp_status status = write_track_name(w, tracks, &tracks->tracks[t], t);
+        if (status != SP_OK) return status;
+        write_sort_index(w, "thread_sort_index", tracks->rank, t, sort_index(w, &tracks->tracks[t]));
+    }
+    for (size_t t = 0; t < tracks->track_count; t++) {
+        sp_walk walk;
+        sp_walk_event event;
+        sp_status status;
+        sp_walk_begin(&walk, tracks, &tracks->tracks[t]);
+        while ((status = sp_walk_next(&walk, &event)) == SP_OK) {
+            if (event.opens) status = write_call(w, &event.call, t, event.depth);
+            if (status != SP_OK) break;
+        }
+        sp_walk_end(&walk);
+        if (status != SP_ERR_NOT_FOUND) return status;
+    }
+    return SP_OK;
+}
+
+static sp_status write_rank(writer *w, uint32_t rank, size_t place, sp_error *error)
+{
+    begin_note(w, "process_name", rank, 0);
+    write_number(w->out, "\"name\":\"rank ", rank);
+    SP_OUTPUT_LITERAL(w->out, "\"");
+    end_note(w);
+    write_sort_index(w, "process_sort_index", rank, 0, (int64_t)place);
+    const sp_profile *profile = w->what->profile;
+    sp_tracks tracks;
+    sp_status status = sp_tracks_make(&tracks, profile, rank, w->what->visible, error);
+    if (status != SP_OK) return status;
+    status = sp_lane_names_make(&w->names, profile, rank, error);
+    if (status == SP_OK) status = sp_event_items_make(&w->items, profile, rank, error);
+    if (status == SP_OK) {
+        status = write_tracks(w, &tracks);
+        if (status != SP_OK) sp_fail(error, status, "out of memory for the tracks of rank %u", rank);
+        write_rank_counters(w, rank);
+        sp_event_items_free(&w->items);
+    }
+    sp_lane_names_free(&w->names);
+    sp_tracks_free(&tracks);
+    return status;
+}
+
+/* The start of the run, if it is known and not after its calls. */
+static int64_t find_origin(const sp_export *what)
+{
+    int64_t first, end;
+    const bool any = sp_calls_range(what->profile, what->ranks, what->rank_count, what->visible, &first, &end);
+    const sp_metadata *start = sp_profile_find_metadata(what->profile, "start_time_ns");
+    if (start && start->kind == SP_VALUE_INT && (!any || start->integer <= first)) return start->integer;
+    return any ? first : 0;
+}
+
+static sp_status write_document(writer *w, sp_error *error)
+{
+    SP_OUTPUT_LITERAL(w->out, "{\"displayTimeUnit\":\"ms\",\"metadata\":{\"name\":");
+    sp_output_json_text(w->out, w->what->name);
+    SP_OUTPUT_LITERAL(w->out, ",\"exporter\":\"" SP_EXPORTER "\"},\"traceEvents\":[");
+    for (size_t i = 0; i < w->what->rank_count; i++) {
+        const sp_status status = write_rank(w, w->what->ranks[i], i, error);
+        if (status != SP_OK) return status;
+    }
+    SP_OUTPUT_LITERAL(w->out, "\n]}\n");
+    return SP_OK;
+}
+
+static void free_texts(char **texts, size_t count)
+{
+    for (size_t i = 0; texts && i < count; i++) free(texts[i]);
+    free(texts);
+}
+
+sp_status sp_export_chrome_trace(const sp_export *what, const char *path, sp_error *error)
+{
+    sp_output out;
+    const size_t rows = what->profile->row_count;
+    writer w = {.what = what, .out = &out, .origin = find_origin(what), .first_event = true};
+    w.begins = calloc(rows + 1, sizeof *w.begins);
+    w.sources = calloc(rows + 1, sizeof *w.sources);
+    sp_status status = w.begins && w.sources ? sp_output_begin(&out, path, error)
+                                             : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu regions", rows);
+    if (status == SP_OK) {
+        status = write_document(&w, error);
+        if (status == SP_OK) status = sp_output_commit(&out, error);
+        else sp_output_abort(&out);
+    }
+    free(w.ends);
+    free_texts(w.begins, rows);
+    free_texts(w.sources, rows);
+    return status;
+}

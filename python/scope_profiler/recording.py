@@ -175,12 +175,19 @@ class Recording:
             chunk_size=config.hdf5_chunk_size,
         )
 
+    def _way_out(self) -> str:
+        """What keeps calls apart that this run did not."""
+        if not self.run.track_threads:
+            return "track_threads=True (threads) or track_async=True (tasks) keeps them apart"
+        if not self.run.track_async:
+            return "track_async=True keeps those of tasks and greenlets apart"
+        return "a generator that is suspended inside of a region does this"
+
     def _problems(self, profile: Profile) -> list[str]:
         problems = []
         if not profile.nested:
             problems.append(
-                "calls overlap without nesting, so the call graph and exclusive times are left out; "
-                "track_threads=True (threads) or track_async=True (tasks) keeps them apart"
+                "calls overlap without nesting, so the call graph and exclusive times are left out; " + self._way_out()
             )
         unmatched, lost = self.run.unmatched - self._told[0], self.run.lost - self._told[1]
         self._told = (self._told[0] + unmatched, self._told[1] + lost)

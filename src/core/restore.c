@@ -7,6 +7,8 @@
 #include "core/registry.h"
 #include "core/task.h"
 
+#define SLOWEST_NS_A_TICK 200.0
+
 sp_run *sp_run_restore(const sp_restore_options *options)
 {
     sp_run *run = calloc(1, sizeof *run);
@@ -27,6 +29,8 @@ bool sp_run_restore_anchor(sp_run *run, sp_anchor anchor)
     sp_timeline *timeline = &run->timeline;
     const sp_anchor *last = timeline->count ? &timeline->anchors[timeline->count - 1] : NULL;
     if (last && (anchor.ticks <= last->ticks || anchor.ns <= last->ns)) return true;
+    /* No clock ticks that slowly, and times far from such anchors would leave the range of numbers. */
+    if (last && (double)(anchor.ns - last->ns) / (double)(anchor.ticks - last->ticks) > SLOWEST_NS_A_TICK) return true;
     if (timeline->count == timeline->size) {
         const size_t size = timeline->size ? timeline->size * 2 : 64;
         sp_anchor *anchors = realloc(timeline->anchors, size * sizeof *anchors);

@@ -76,6 +76,8 @@ static sp_status map_file(reader *r, sp_error *error)
     return SP_OK;
 }
 
+#define LATEST (UINT64_C(1) << 61) /* of ticks and ns: sums of two fit 64 bits */
+
 static sp_status check_header(reader *r, sp_error *error)
 {
     const sp_spool_header *h = r->header = (const sp_spool_header *)r->memory;
@@ -91,7 +93,9 @@ static sp_status check_header(reader *r, sp_error *error)
     }
     const uint32_t slot = h->tracks & 2 ? sizeof(sp_async_slot) : sizeof(sp_slot);
     if (h->crc != libdeflate_crc32(0, h, offsetof(sp_spool_header, crc)) || h->slot_bytes != slot ||
-        h->task_bytes != sizeof(sp_task) || !memchr(h->output, 0, sizeof h->output)) {
+        h->task_bytes != sizeof(sp_task) || h->clock == SP_CLOCK_UNSET || h->clock > SP_CLOCK_INJECTED ||
+        h->first_ticks > LATEST || h->started > LATEST || h->first_ns < 0 || h->first_ns > (int64_t)LATEST ||
+        h->start_ns < 0 || h->start_ns > (int64_t)LATEST || !memchr(h->output, 0, sizeof h->output)) {
         return sp_fail(error, SP_ERR_CORRUPT, "the header of the spool %s is damaged", r->path);
     }
     return SP_OK;
@@ -178,6 +182,16 @@ static sp_status find_chunks(reader *r, sp_error *error)
     return SP_OK;
 }
 
+/* Farther from an anchor than this no call can be: it is damage, and would be past what a number of ns can hold. */
+#define FARTHEST (UINT64_C(1) << 52)
+
+static bool is_plausible(const reader *r, sp_ticks ticks)
+{
+    const sp_timeline *timeline = &r->run->timeline;
+    const sp_ticks first = timeline->anchors[0].ticks, last = timeline->anchors[timeline->count - 1].ticks;
+    return ticks >= (first > FARTHEST ? first - FARTHEST : 0) && ticks <= last + FARTHEST;
+}
+
 /* ---- the journal ---- */
 
 static void saw(reader *r, sp_ticks ticks)
@@ -227,7 +241,7 @@ static bool read_thread(reader *r, uint32_t index, const char *at, const char *e
     row->name = name;
     row->ident = numbers[0];
     row->native_id = numbers[1];
-    row->start = (sp_ticks)numbers[2];
+    row->start = is_plausible(r, (sp_ticks)numbers[2]) ? (sp_ticks)numbers[2] : r->run->started;
     row->daemon = numbers[3] != 0;
     saw(r, row->start);
     return true;
@@ -238,6 +252,7 @@ static void read_thread_end(reader *r, uint32_t index, const char *at, const cha
     int64_t numbers[2];
     if ((size_t)(end - at) < sizeof numbers || index >= r->run->row_count) return;
     memcpy(numbers, at, sizeof numbers);
+    if (!is_plausible(r, (sp_ticks)numbers[0])) return;
     r->run->rows[index]->end = (sp_ticks)numbers[0];
     r->run->rows[index]->cpu_ns = numbers[1];
     saw(r, (sp_ticks)numbers[0]);
@@ -248,6 +263,7 @@ static bool read_anchor(reader *r, const char *at, const char *end)
     sp_anchor anchor;
     if ((size_t)(end - at) < sizeof anchor) return true;
     memcpy(&anchor, at, sizeof anchor);
+    if (!is_plausible(r, anchor.ticks) || anchor.ns < 0 || anchor.ns > (int64_t)LATEST) return true;
     saw(r, anchor.ticks);
     return sp_run_restore_anchor(r->run, anchor);
 }
@@ -323,20 +339,36 @@ static bool read_task_name(reader *r, const sp_note_header *note)
     return true;
 }
 
+/* A time that cannot be is taken for none. */
+static sp_ticks time_or_none(reader *r, sp_ticks ticks)
+{
+    if (!is_plausible(r, ticks)) return 0;
+    saw(r, ticks);
+    return ticks;
+}
+
+static void check_task(reader *r, sp_task *task)
+{
+    const sp_ticks created = time_or_none(r, task->created);
+    task->created = created ? created : r->run->started;
+    task->done = time_or_none(r, task->done);
+    task->last_step_end = time_or_none(r, task->last_step_end);
+    if (task->running > FARTHEST) task->running = 0;
+    if (task->suspended > FARTHEST) task->suspended = 0;
+    if (task->steps > FARTHEST) task->steps = 0;
+    const int32_t thread = task->thread_index;
+    if (thread < SP_NO_TASK || thread >= (int64_t)r->run->row_count) task->thread_index = SP_NO_TASK;
+}
+
 static sp_status read_tasks(reader *r, sp_error *error)
 {
     for (size_t i = 0; i < r->chunk_count; i++) {
         const found *chunk = &r->chunks[i];
         if (chunk->header->kind != SP_CHUNK_TASKS) continue;
         if (chunk->bytes - sizeof(sp_chunk_header) < SP_TASKS_PER_PAGE * sizeof(sp_task)) continue;
-        const sp_task *tasks = (const sp_task *)(chunk->header + 1);
+        sp_task *tasks = (sp_task *)(chunk->header + 1);
         size_t count = 0;
-        while (count < SP_TASKS_PER_PAGE && tasks[count].created) {
-            saw(r, tasks[count].created);
-            saw(r, tasks[count].done);
-            saw(r, atomic_load_explicit(&tasks[count].last_step_end, memory_order_relaxed));
-            count++;
-        }
+        while (count < SP_TASKS_PER_PAGE && tasks[count].created) check_task(r, &tasks[count++]);
         if (!sp_run_restore_tasks(r->run, chunk->header->owner, tasks, count)) {
             return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
         }
@@ -367,15 +399,18 @@ static void check_slot(reader *r, sp_slot *slot)
     const sp_ticks start = atomic_load_explicit(&slot->start, memory_order_relaxed);
     const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_relaxed);
     const bool reported = region == SP_REGION_DONE || (region & SP_REGION_KEPT && r->confirmed == r->collected);
-    const bool damaged = id >= r->run->region_count || (end != SP_SLOT_OPEN && end < start) ||
+    const bool ended = end != SP_SLOT_OPEN && end != SP_SLOT_ABANDONED;
+    const bool damaged = id >= r->run->region_count || !is_plausible(r, start) ||
+        (ended && (end < start || !is_plausible(r, end))) ||
         slot->task < SP_NO_TASK || slot->task >= (int64_t)r->run->task_count + (slot->task == SP_NO_TASK);
     if (damaged && !reported) r->salvage.damaged_bytes += r->header->slot_bytes;
     if (reported || damaged || end == SP_SLOT_ABANDONED) {
         atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
-        if (end == SP_SLOT_OPEN) atomic_store_explicit(&slot->end, start, memory_order_relaxed);
+        if (!ended) atomic_store_explicit(&slot->end, start, memory_order_relaxed);
         return;
     }
     atomic_store_explicit(&slot->region, id, memory_order_relaxed);
+    if (r->run->stride == sizeof(sp_async_slot) && ((sp_async_slot *)slot)->await > FARTHEST) ((sp_async_slot *)slot)->await = 0;
     saw(r, start);
     if (end != SP_SLOT_OPEN) saw(r, end);
 }

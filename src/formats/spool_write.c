@@ -51,6 +51,7 @@ typedef struct sp_spool {
     size_t arena_used;
     char *journal; /* the chunk being appended to */
     size_t journal_used, journal_bytes;
+    bool limited;   /* the limit was reached */
     bool finished;  /* nothing is written any more */
     bool inherited; /* this process is a forked child: memory is private, the file is the parent's */
 } sp_spool;
@@ -207,21 +208,6 @@ static sp_extent *extent_of(sp_spool *spool, const void *memory)
 
 /* ---- the store's operations ---- */
 
-static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t *bytes)
-{
-    sp_spool *spool = (sp_spool *)store;
-    void *memory = NULL;
-    pthread_mutex_lock(&spool->lock);
-    errno = EBADF;
-    sp_chunk_header *header = spool->finished || spool->inherited ? NULL : chunk_new(spool, kind, owner, stride, *bytes);
-    if (header) {
-        memory = header + 1;
-        *bytes = header->bytes - sizeof *header;
-    }
-    pthread_mutex_unlock(&spool->lock);
-    return memory;
-}
-
 static void spool_park(sp_store *store, void *memory, size_t bytes)
 {
     sp_spool *spool = (sp_spool *)store;
@@ -267,15 +253,14 @@ static bool journal_room(sp_spool *spool, size_t bytes)
     return true;
 }
 
-static bool spool_note(sp_store *store, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes,
-                       size_t count)
+/* With the lock held. */
+static bool put_note(sp_spool *spool, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes,
+                     size_t count)
 {
-    sp_spool *spool = (sp_spool *)store;
     size_t payload = 0;
     for (size_t i = 0; i < count; i++) payload += sizes[i];
     const size_t bytes = (sizeof(sp_note_header) + payload + 7) / 8 * 8;
     if (payload > UINT32_MAX / 2) return false;
-    pthread_mutex_lock(&spool->lock);
     const bool room = !spool->finished && !spool->inherited && journal_room(spool, bytes);
     if (room) {
         sp_note_header *note = (sp_note_header *)(spool->journal + spool->journal_used);
@@ -292,8 +277,39 @@ static bool spool_note(sp_store *store, sp_note_kind kind, uint32_t index, const
         atomic_store_explicit(&note->bytes, (uint32_t)bytes, memory_order_release);
         spool->journal_used += bytes;
     }
-    pthread_mutex_unlock(&spool->lock);
     return room;
+}
+
+static bool spool_note(sp_store *store, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes,
+                       size_t count)
+{
+    sp_spool *spool = (sp_spool *)store;
+    pthread_mutex_lock(&spool->lock);
+    const bool put = put_note(spool, kind, index, parts, sizes, count);
+    pthread_mutex_unlock(&spool->lock);
+    return put;
+}
+
+static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t *bytes)
+{
+    sp_spool *spool = (sp_spool *)store;
+    void *memory = NULL;
+    pthread_mutex_lock(&spool->lock);
+    errno = EBADF;
+    sp_chunk_header *header = spool->finished || spool->inherited ? NULL : chunk_new(spool, kind, owner, stride, *bytes);
+    if (header) {
+        memory = header + 1;
+        *bytes = header->bytes - sizeof *header;
+    }
+    const int failure = errno;
+    if (memory == NULL && failure == EDQUOT && !spool->limited) {
+        /* Told if the journal has room left; the calls are counted as lost in any case. */
+        spool->limited = true;
+        put_note(spool, SP_NOTE_LIMIT, 0, NULL, NULL, 0);
+    }
+    pthread_mutex_unlock(&spool->lock);
+    errno = failure;
+    return memory;
 }
 
 static void spool_free(sp_spool *spool)

@@ -274,6 +274,24 @@ void calls(recording *of, const char *region, size_t count, sp_ticks first)
     }
 }
 
+typedef struct many {
+    recording *of;
+    const char *region;
+    size_t count;
+    sp_ticks first;
+} many;
+
+static void do_calls(void *with)
+{
+    const many *m = with;
+    calls(m->of, m->region, m->count, m->first);
+}
+
+void calls_on(puppet *thread, recording *of, const char *region, size_t count, sp_ticks first)
+{
+    puppet_do(thread, do_calls, &(many){of, region, count, first});
+}
+
 sp_profile *collect(recording *of)
 {
     sp_profile *profile = NULL;

@@ -62,6 +62,7 @@ void leave(call *open, sp_ticks at);
 call enter_on(puppet *thread, recording *of, const char *region, sp_ticks at);
 void leave_on(puppet *thread, call *open, sp_ticks at);
 void calls(recording *of, const char *region, size_t count, sp_ticks first); /* of length 1, from `first`, every 2 */
+void calls_on(puppet *thread, recording *of, const char *region, size_t count, sp_ticks first);
 
 uint32_t region_id(recording *of, const char *name);
 

@@ -258,10 +258,7 @@ static void a_dropped_run_of_live_threads_goes_when_they_do(void **state)
     for (int recorded = 0; recorded < 2; recorded++) {
         puppet *thread = puppet_new();
         recording *of = record(true, false), *other = record(false, false);
-        for (sp_ticks i = 0; i < 20000; i++) {
-            call one = enter_on(thread, of, "a", 200 + 2 * i);
-            leave_on(thread, &one, 201 + 2 * i);
-        }
+        calls_on(thread, of, "a", 20000, 200);
         assert_int_equal(memory_mapped(), 1 << 21);
         record_end(of);
         assert_int_equal(memory_mapped(), 1 << 21);
@@ -288,10 +285,7 @@ static void a_call_may_end_after_its_run_was_dropped(void **state)
             puppet *thread = puppet_new();
             recording *of = record(true, own);
             call early = enter_on(thread, of, "a", 110);
-            for (sp_ticks i = 0; i < 20000; i++) {
-                call one = enter_on(thread, of, "a", 200 + 2 * i);
-                leave_on(thread, &one, 201 + 2 * i);
-            }
+            calls_on(thread, of, "a", 20000, 200);
             call late = enter_on(thread, of, "a", 1000000);
             record_end(of);
             if (ends_first) puppet_end(thread);

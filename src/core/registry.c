@@ -306,6 +306,11 @@ static void thread_end(void *record)
 static void prepare(void)
 {
     key_made = pthread_key_create(&thread_key, thread_end) == 0;
+}
+
+/* When the library is loaded: at its first use another thread may be in the middle of a fork. */
+__attribute__((constructor)) static void watch_forks(void)
+{
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 

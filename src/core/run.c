@@ -269,7 +269,6 @@ bool sp_run_close_loose(sp_run *run, uint32_t region)
     if (on_lane != SIZE_MAX) found = on_lane;
     if (found == SIZE_MAX) {
         pthread_mutex_unlock(&run->lock);
-        atomic_fetch_add_explicit(&run->unmatched, 1, memory_order_relaxed);
         return false;
     }
     const sp_loose_call call = run->loose[found];

@@ -136,7 +136,7 @@ void sp_run_add_loose(sp_log *log, sp_slot *slot);
 
 /*
  * Close the newest remembered call of `region` on the calling thread's current lane, else on any lane. False: there is
- * none (counted in run->unmatched).
+ * none; whether that is amiss, and to be counted in run->unmatched, the caller knows.
  */
 bool sp_run_close_loose(sp_run *run, uint32_t region);
 

@@ -95,6 +95,7 @@ static PyObject *region_new(sp_recorder_object *recorder, PyObject *name, PyObje
     region->source_text = Py_NewRef(text ? text : Py_None);
     region->source_line = line;
     region->weakrefs = NULL;
+    atomic_init(&region->unrecorded, 0);
     PyObject_GC_Track(region);
     if (region->tags == NULL) Py_CLEAR(region);
     return (PyObject *)region;
@@ -105,12 +106,12 @@ PyObject *sp_recorder_region(PyObject *self, PyObject *name, PyObject *tags, PyO
     sp_recorder_object *recorder = (sp_recorder_object *)self;
     PyObject *key = stored_name(name, "region name");
     if (key == NULL) return NULL;
-    PyObject *region = Py_XNewRef(PyDict_GetItemWithError(recorder->regions, key));
+    PyObject *region = sp_dict_get(recorder->regions, key);
     if (region && tags && tags != Py_None && check_tags((sp_region_object *)region, tags) < 0) Py_CLEAR(region);
     if (region == NULL && !PyErr_Occurred()) {
         PyObject *made = region_new(recorder, key, tags, file, line, text);
         /* Another thread may have been first: its object is the one. */
-        if (made) region = Py_XNewRef(PyDict_SetDefault(recorder->regions, key, made));
+        if (made) region = sp_dict_set_default(recorder->regions, key, made);
         Py_XDECREF(made);
     }
     Py_DECREF(key);
@@ -205,15 +206,15 @@ static PyObject *recorder_region(PyObject *self, PyObject *const *arguments, Py_
 {
     sp_recorder_object *recorder = (sp_recorder_object *)self;
     if (SP_LIKELY(count == 1 && names == NULL && PyUnicode_CheckExact(arguments[0]))) {
-        PyObject *region = PyDict_GetItemWithError(recorder->regions, arguments[0]);
-        if (SP_LIKELY(region != NULL)) return Py_NewRef(region);
+        PyObject *region = sp_dict_get(recorder->regions, arguments[0]);
+        if (SP_LIKELY(region != NULL)) return region;
         if (PyErr_Occurred()) return NULL;
     }
     PyObject *given[3] = {NULL, NULL, NULL};
     if (read_region_arguments(arguments, count, names, given) < 0) return NULL;
     PyObject *key = stored_name(given[0], "region name");
     if (key == NULL) return NULL;
-    PyObject *region = Py_XNewRef(PyDict_GetItemWithError(recorder->regions, key));
+    PyObject *region = sp_dict_get(recorder->regions, key);
     if (region == NULL) {
         if (!PyErr_Occurred()) region = region_at_caller(recorder, key, given[2]);
     } else if (given[2] && given[2] != Py_None && check_tags((sp_region_object *)region, given[2]) < 0) {
@@ -300,9 +301,9 @@ static int watch_forks(void)
 }
 
 /* Follow threads, and tasks if the run does, from now on. Idempotent. */
-static int hook(sp_recorder_object *recorder)
+static int hook_run(sp_recorder_object *recorder, sp_run_object *object)
 {
-    sp_run *run = recorder->run->run;
+    sp_run *run = object->run;
     if (recorder->hook || !run->tracks_threads) return 0;
     if (run->tracks_tasks && sp_greenlets_load() < 0) return -1;
     atomic_store(&run->follows, true);
@@ -310,13 +311,16 @@ static int hook(sp_recorder_object *recorder)
     const bool known = run->row_count > 0;
     sp_run_log(run);
     if (known && run->tracks_tasks) sp_greenlets_watch_thread(run);
-    recorder->hook = sp_thread_hook_install(recorder->run);
-    if (recorder->hook == NULL) return -1;
+    PyObject *installed = sp_thread_hook_install(object);
+    if (installed == NULL) return -1;
+    sp_field_set((PyObject *)recorder, &recorder->hook, installed);
     list_hooked(recorder);
     if (watch_forks() < 0) return -1;
     if (!run->tracks_tasks) return 0;
-    recorder->task_hooks = call_lanes("install", (PyObject *)recorder->run);
-    return recorder->task_hooks ? 0 : -1;
+    PyObject *task_hooks = call_lanes("install", (PyObject *)object);
+    if (task_hooks == NULL) return -1;
+    sp_field_set((PyObject *)recorder, &recorder->task_hooks, task_hooks);
+    return 0;
 }
 
 static void refresh_names(sp_run *run)
@@ -327,38 +331,47 @@ static void refresh_names(sp_run *run)
     PyErr_Restore(type, value, traceback);
 }
 
-static void unhook(sp_recorder_object *recorder)
+static void unhook_tasks(PyObject *task_hooks)
 {
-    PyObject *hook = recorder->hook;
+    if (sp_python_finalizing()) return; /* their modules are going, and what they were put into with them */
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *done = call_lanes("remove", task_hooks);
+    if (done == NULL) PyErr_WriteUnraisable(task_hooks);
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, traceback);
+}
+
+static void unhook_run(sp_recorder_object *recorder, sp_run_object *object)
+{
     /* Names of tasks that go on are taken now: nobody will follow them to a later collection. */
-    if (hook && recorder->run && !sp_python_finalizing()) refresh_names(recorder->run->run);
-    if (recorder->run) atomic_store(&recorder->run->run->follows, false);
-    recorder->hook = NULL;
+    if (object && recorder->hook && !sp_python_finalizing()) refresh_names(object->run);
+    if (object) atomic_store(&object->run->follows, false);
+    PyObject *hook = sp_field_take((PyObject *)recorder, &recorder->hook);
     if (hook == NULL) return;
     unlist_hooked(recorder);
-    PyObject *task_hooks = recorder->task_hooks;
-    recorder->task_hooks = NULL;
-    if (task_hooks && sp_python_finalizing()) {
-        Py_DECREF(task_hooks); /* their modules are going, and what they were put into with them */
-    } else if (task_hooks) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        PyObject *done = call_lanes("remove", task_hooks);
-        if (done == NULL) PyErr_WriteUnraisable(task_hooks);
-        Py_XDECREF(done);
-        Py_DECREF(task_hooks);
-        PyErr_Restore(type, value, traceback);
-    }
-    if (recorder->run->run->tracks_tasks) sp_greenlets_unwatch_thread(recorder->run->run);
+    PyObject *task_hooks = sp_field_take((PyObject *)recorder, &recorder->task_hooks);
+    if (task_hooks) unhook_tasks(task_hooks);
+    Py_XDECREF(task_hooks);
+    if (object && object->run->tracks_tasks) sp_greenlets_unwatch_thread(object->run);
     sp_thread_hook_remove(hook);
     Py_DECREF(hook);
 }
 
+static void unhook(sp_recorder_object *recorder)
+{
+    sp_run_object *run = sp_recorder_current(recorder);
+    unhook_run(recorder, run);
+    Py_XDECREF((PyObject *)run);
+}
+
 static void stop(sp_recorder_object *recorder)
 {
+    sp_run_object *run = sp_recorder_current(recorder);
     recorder->open = recorder->paused = false;
-    if (recorder->run) sp_run_close(recorder->run->run);
-    unhook(recorder);
+    if (run) sp_run_close(run->run);
+    unhook_run(recorder, run);
+    Py_XDECREF((PyObject *)run);
 }
 
 static int open_spool(sp_run_options *options, PyObject *path, PyObject *output, Py_ssize_t limit)
@@ -401,37 +414,28 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
     }
     sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks,
                                     .first_block = buffer_limit > 0 && buffer_limit < 128 ? (size_t)buffer_limit : 0};
-    PyObject *regions = PyDict_New();
-    if (regions == NULL) return NULL;
     sp_run *run;
     sp_error error;
     /* What can fail for outside reasons comes first: then the run before goes on. */
-    if (spool != Py_None && open_spool(&options, spool, spool_output, spool_limit) < 0) {
-        Py_DECREF(regions);
-        return NULL;
-    }
+    if (spool != Py_None && open_spool(&options, spool, spool_output, spool_limit) < 0) return NULL;
     stop(recorder);
     /* The gate opens when everything else is in place. */
     sp_switch closed = {0};
     const sp_status status = sp_run_open(&options, &closed, &run, &error);
     if (status != SP_OK) {
         if (options.store) end_spool(options.store);
-        Py_DECREF(regions);
         return sp_python_raise(status, &error, NULL);
     }
     sp_run_object *object = sp_run_object_new(run, options.store, spool);
-    if (object == NULL) {
-        Py_DECREF(regions);
-        return NULL;
-    }
-    Py_SETREF(recorder->regions, regions);
-    Py_XSETREF(recorder->enabled, enabled == Py_None ? NULL : Py_NewRef(enabled));
-    Py_XSETREF(recorder->source_path, source_path == Py_None ? NULL : Py_NewRef(source_path));
+    if (object == NULL) return NULL;
+    PyDict_Clear(recorder->regions);
+    sp_field_set(self, &recorder->enabled, enabled == Py_None ? NULL : Py_NewRef(enabled));
+    sp_field_set(self, &recorder->source_path, source_path == Py_None ? NULL : Py_NewRef(source_path));
     recorder->capture_source = capture;
-    Py_XSETREF(recorder->run, (sp_run_object *)Py_NewRef((PyObject *)object));
+    sp_field_set(self, &recorder->run, Py_NewRef((PyObject *)object));
     sp_run_attach(run, &recorder->gate);
     recorder->open = true;
-    if (hook(recorder) < 0) {
+    if (hook_run(recorder, object) < 0) {
         stop(recorder);
         Py_CLEAR(object);
     }
@@ -441,7 +445,10 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
 static PyObject *recorder_install_hooks(PyObject *self, PyObject *none)
 {
     sp_recorder_object *recorder = (sp_recorder_object *)self;
-    if (recorder->open && hook(recorder) < 0) return NULL;
+    sp_run_object *run = sp_recorder_current(recorder);
+    const int failed = run && recorder->open ? hook_run(recorder, run) : 0;
+    Py_XDECREF((PyObject *)run);
+    if (failed) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -461,21 +468,21 @@ static PyObject *recorder_forget(PyObject *self, PyObject *none)
 {
     sp_recorder_object *recorder = (sp_recorder_object *)self;
     stop(recorder);
-    PyObject *regions = PyDict_New();
-    if (regions == NULL) return NULL;
-    Py_SETREF(recorder->regions, regions);
-    Py_CLEAR(recorder->run);
-    Py_CLEAR(recorder->enabled);
-    Py_CLEAR(recorder->source_path);
+    PyDict_Clear(recorder->regions);
+    sp_field_set(self, &recorder->run, NULL);
+    sp_field_set(self, &recorder->enabled, NULL);
+    sp_field_set(self, &recorder->source_path, NULL);
     Py_RETURN_NONE;
 }
 
 static PyObject *set_paused(sp_recorder_object *recorder, bool paused)
 {
-    if (recorder->open) {
+    sp_run_object *run = sp_recorder_current(recorder);
+    if (run && recorder->open) {
         recorder->paused = paused;
-        sp_run_set_paused(recorder->run->run, paused);
+        sp_run_set_paused(run->run, paused);
     }
+    Py_XDECREF((PyObject *)run);
     Py_RETURN_NONE;
 }
 
@@ -492,7 +499,7 @@ static PyObject *recorder_resume(PyObject *self, PyObject *none)
 static PyObject *recorder_refilter(PyObject *self, PyObject *enabled)
 {
     sp_recorder_object *recorder = (sp_recorder_object *)self;
-    Py_XSETREF(recorder->enabled, enabled == Py_None ? NULL : Py_NewRef(enabled));
+    sp_field_set(self, &recorder->enabled, enabled == Py_None ? NULL : Py_NewRef(enabled));
     PyObject *regions = PyDict_Values(recorder->regions);
     if (regions == NULL) return NULL;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(regions); i++) {
@@ -514,7 +521,7 @@ static PyObject *recorder_adopt(PyObject *self, PyObject *object)
         PyErr_SetString(PyExc_TypeError, "adopt() needs a region of this recorder");
         return NULL;
     }
-    return Py_XNewRef(PyDict_SetDefault(recorder->regions, ((sp_region_object *)object)->name, object));
+    return sp_dict_set_default(recorder->regions, ((sp_region_object *)object)->name, object);
 }
 
 static PyObject *recorder_regions(PyObject *self, PyObject *none)
@@ -524,8 +531,8 @@ static PyObject *recorder_regions(PyObject *self, PyObject *none)
 
 static PyObject *recorder_run(PyObject *self, void *closure)
 {
-    PyObject *run = (PyObject *)((sp_recorder_object *)self)->run;
-    return Py_NewRef(run ? run : Py_None);
+    PyObject *run = (PyObject *)sp_recorder_current((sp_recorder_object *)self);
+    return run ? run : Py_NewRef(Py_None);
 }
 
 static PyObject *recorder_recording(PyObject *self, void *closure)

@@ -26,15 +26,15 @@ typedef struct sp_run_object {
 struct sp_recorder_object {
     PyObject_HEAD
     sp_switch gate;
-    PyObject *regions;     /* dict: name -> Region, of the current run, in order of creation */
-    sp_run_object *run;    /* or NULL */
+    PyObject *regions;     /* dict: name -> Region, of the current run, in order of creation; always this dict */
+    PyObject *run;         /* sp_run_object, or NULL */
     PyObject *enabled;     /* callable(name, tags) -> bool, or NULL */
     PyObject *source_path; /* callable(file name) -> str, or NULL */
     PyObject *hook;        /* the thread hook that is installed, or NULL */
     PyObject *task_hooks;  /* what scope_profiler._lanes has installed, or NULL */
-    bool capture_source;
-    bool paused;
-    bool open; /* records, or is paused */
+    _Atomic(bool) capture_source;
+    _Atomic(bool) paused;
+    _Atomic(bool) open; /* records, or is paused */
     PyObject *weakrefs;
     sp_recorder_object *next_hooked;
 };
@@ -47,6 +47,15 @@ sp_run *sp_run_object_get(PyObject *object);
 
 /* The text of the `with` block or the function at a line of a file; NULL without an exception when it cannot be had. */
 PyObject *sp_source_text(PyObject *file, int line);
+
+/* The recorder's run; a new reference, or NULL without an exception. */
+static inline sp_run_object *sp_recorder_current(sp_recorder_object *recorder)
+{
+    return (sp_run_object *)sp_field_get((PyObject *)recorder, &recorder->run);
+}
+
+/* Let go of what the calling thread left pending when it ends. */
+void sp_thread_watch_end(void);
 
 /* Hook the start of threads for `run`: the hook object (new reference), or NULL with an exception. */
 PyObject *sp_thread_hook_install(sp_run_object *run);

@@ -1,5 +1,6 @@
 #include "python/region.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,9 +73,17 @@ static inline sp_handle *pending_take(void)
     return handle;
 }
 
+/* The thread's record, made by a look-up outside of any run: at the thread's end what it left pending must go. */
+static SP_NOINLINE sp_thread *thread_new(void)
+{
+    sp_thread *thread = sp_thread_current();
+    if (thread) sp_thread_watch_end();
+    return thread;
+}
+
 static inline void pending_set(sp_handle *handle)
 {
-    sp_thread *thread = SP_LIKELY(sp_this_thread != NULL) ? sp_this_thread : sp_thread_current();
+    sp_thread *thread = SP_LIKELY(sp_this_thread != NULL) ? sp_this_thread : thread_new();
     if (SP_UNLIKELY(thread == NULL)) return;
     PyObject *left = thread->front_end;
     thread->front_end = Py_NewRef((PyObject *)handle);
@@ -111,35 +120,61 @@ static void handle_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
+/* The region's id in a run of its recorder, whether that records now or not; false when it has none. */
+static bool id_in_run(sp_region_object *region, sp_run *run, uint32_t *id)
+{
+    const uint64_t binding = atomic_load_explicit(&region->binding, memory_order_acquire);
+    *id = (uint32_t)binding;
+    if (binding >> 32 == run->token && *id != SP_REGION_OFF) return true;
+    /* Not entered yet through this object, or filtered out since it was. */
+    const char *name = PyUnicode_AsUTF8(region->name);
+    return name && sp_run_find_region(run, name, id);
+}
+
 /* Enter without a handle that could exit. */
 static void enter_loose(sp_region_object *region)
 {
     sp_open open;
     sp_region_enter(region, &open);
     if (open.slot) sp_run_add_loose(open.log, open.slot);
+    else atomic_fetch_add_explicit(&region->unrecorded, 1, memory_order_relaxed);
+}
+
+static bool took_unrecorded(sp_region_object *region)
+{
+    int left = atomic_load_explicit(&region->unrecorded, memory_order_relaxed);
+    while (left > 0) {
+        if (atomic_compare_exchange_weak(&region->unrecorded, &left, left - 1)) return true;
+    }
+    return false;
 }
 
 /* Exit without a handle: the newest such call of the region, on this lane if there is one. */
 static void exit_loose(sp_region_object *region)
 {
-    sp_run_object *run = region->recorder->run;
-    if (run == NULL) return;
-    const uint64_t binding = atomic_load_explicit(&region->binding, memory_order_acquire);
-    uint32_t id = (uint32_t)binding;
-    if (binding >> 32 != run->run->token) {
-        /* Another object of the same name may have entered. */
-        const uint64_t token = atomic_load_explicit(&region->gate->token, memory_order_acquire);
-        if (token != run->run->token) return;
-        id = sp_region_bind(region, token);
+    sp_run_object *run = sp_recorder_current(region->recorder);
+    uint32_t id;
+    const bool closed = run && id_in_run(region, run->run, &id) && sp_run_close_loose(run->run, id);
+    if (!closed && !took_unrecorded(region) && run) {
+        const uint64_t token = atomic_load_explicit(&region->gate->token, memory_order_relaxed);
+        if (token == run->run->token) atomic_fetch_add_explicit(&run->run->unmatched, 1, memory_order_relaxed);
     }
-    if (id != SP_REGION_OFF) sp_run_close_loose(run->run, id);
+    Py_XDECREF((PyObject *)run);
+}
+
+/* Entered once more before its exit: that exit will close the new call, and whichever comes next the one before. */
+static void leave_to_loose(sp_handle *handle)
+{
+    if (handle->open.slot) sp_run_add_loose(handle->open.log, handle->open.slot);
+    else atomic_fetch_add_explicit(&handle->region->unrecorded, 1, memory_order_relaxed);
 }
 
 static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t flagged, PyObject *names)
 {
     sp_handle *handle = (sp_handle *)self;
     if (PyVectorcall_NARGS(flagged) == 0 && !(handle->flags & EXIT_ONLY)) {
-        if (SP_LIKELY((handle->flags & (EXIT_TAKEN | ENTERED)) == EXIT_TAKEN)) {
+        if (SP_LIKELY(handle->flags & EXIT_TAKEN)) {
+            if (SP_UNLIKELY(handle->flags & ENTERED)) leave_to_loose(handle);
             handle->flags |= ENTERED;
             sp_region_enter(handle->region, &handle->open);
         } else {
@@ -198,6 +233,15 @@ typedef struct sp_method {
 #define EXIT_COMES_FIRST 0
 #endif
 
+/*
+ * Whether the first look-up's result is still there. Where __exit__ comes first, one that was let go of must not be entered:
+ * nobody could exit it.
+ */
+static inline bool is_held(const sp_handle *handle)
+{
+    return !EXIT_COMES_FIRST || Py_REFCNT((PyObject *)handle) > 1;
+}
+
 static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type)
 {
     const bool exits = ((sp_method *)self)->exits;
@@ -209,7 +253,7 @@ static PyObject *method_get(PyObject *self, PyObject *object, PyObject *type)
         return (PyObject *)handle;
     }
     sp_handle *pending = pending_take();
-    if (SP_LIKELY(pending != NULL && pending->region == region)) {
+    if (SP_LIKELY(pending != NULL && pending->region == region && is_held(pending))) {
         pending->flags |= EXIT_TAKEN;
         return (PyObject *)pending;
     }
@@ -288,9 +332,10 @@ static PyObject *tags_json(PyObject *tags)
 static PyObject *stored_path(sp_region_object *region)
 {
     if (region->source_file == Py_None) return NULL;
-    PyObject *convert = region->recorder->source_path;
+    PyObject *convert = sp_field_get((PyObject *)region->recorder, &region->recorder->source_path);
     if (convert == NULL) return Py_NewRef(region->source_file);
     PyObject *path = PyObject_CallOneArg(convert, region->source_file);
+    Py_DECREF(convert);
     if (path && PyUnicode_Check(path)) return path;
     PyErr_Clear();
     Py_XDECREF(path);
@@ -307,24 +352,25 @@ static const char *utf8_or_null(PyObject *text)
 
 static bool is_enabled(sp_region_object *region)
 {
-    PyObject *enabled = region->recorder->enabled;
+    PyObject *enabled = sp_field_get((PyObject *)region->recorder, &region->recorder->enabled);
     if (enabled == NULL) return true;
     PyObject *answer = PyObject_CallFunctionObjArgs(enabled, region->name, region->tags, NULL);
     const int truth = answer ? PyObject_IsTrue(answer) : -1;
     Py_XDECREF(answer);
+    Py_DECREF(enabled);
     if (truth < 0) PyErr_WriteUnraisable((PyObject *)region);
     return truth > 0;
 }
 
-/* The source text, when the run keeps it: of a region older than the run it is looked up now. Borrowed, or NULL. */
+/* The source text, when the run keeps it: of a region older than the run it is looked up now. New reference, or NULL. */
 static PyObject *stored_text(sp_region_object *region)
 {
     if (!region->recorder->capture_source) return NULL;
     if (region->source_text == Py_None && region->source_file != Py_None) {
         PyObject *text = sp_source_text(region->source_file, region->source_line);
-        if (text) Py_SETREF(region->source_text, text);
+        if (text) sp_field_set((PyObject *)region, &region->source_text, text);
     }
-    return region->source_text;
+    return sp_field_get((PyObject *)region, &region->source_text);
 }
 
 static uint32_t add_to_run(sp_region_object *region, sp_run *run)
@@ -339,6 +385,7 @@ static uint32_t add_to_run(sp_region_object *region, sp_run *run)
         id = SP_REGION_OFF;
     }
     Py_XDECREF(path);
+    Py_XDECREF(text);
     Py_XDECREF(tags);
     PyErr_Clear();
     return id;
@@ -348,16 +395,18 @@ uint32_t sp_region_bind(sp_region_object *region, uint64_t token)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
+    const int saved = errno;
     sp_recorder_object *recorder = region->recorder;
-    sp_run_object *run = (sp_run_object *)Py_XNewRef((PyObject *)recorder->run);
+    sp_run_object *run = sp_recorder_current(recorder);
     uint32_t id = SP_REGION_OFF;
     if (run && run->run->token == token) {
         /* An object from before setup() is one of the new run's regions from now on. */
-        Py_XDECREF(Py_XNewRef(PyDict_SetDefault(recorder->regions, region->name, (PyObject *)region)));
+        Py_XDECREF(sp_dict_set_default(recorder->regions, region->name, (PyObject *)region));
         if (is_enabled(region)) id = add_to_run(region, run->run);
         atomic_store_explicit(&region->binding, token << 32 | id, memory_order_release);
     }
-    Py_XDECREF(run);
+    Py_XDECREF((PyObject *)run);
+    errno = saved;
     PyErr_Restore(type, value, traceback);
     return id;
 }
@@ -402,24 +451,14 @@ static void region_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* The region's id in the recorder's run, whether it records now or not; SP_REGION_OFF when it has none. */
-static uint32_t id_in_run(sp_region_object *region)
-{
-    sp_run_object *run = region->recorder->run;
-    if (run == NULL) return SP_REGION_OFF;
-    const uint64_t binding = atomic_load_explicit(&region->binding, memory_order_acquire);
-    if (binding >> 32 == run->run->token && (uint32_t)binding != SP_REGION_OFF) return (uint32_t)binding;
-    /* Not entered yet through this object, or filtered out since it was. */
-    const char *name = utf8_or_null(region->name);
-    uint32_t id;
-    return name && sp_run_find_region(run->run, name, &id) ? id : SP_REGION_OFF;
-}
-
 static PyObject *region_num_calls(PyObject *self, void *closure)
 {
-    const uint32_t id = id_in_run((sp_region_object *)self);
-    if (id == SP_REGION_OFF) return PyLong_FromLong(0);
-    return PyLong_FromUnsignedLongLong(sp_run_entries(((sp_region_object *)self)->recorder->run->run, id));
+    sp_region_object *region = (sp_region_object *)self;
+    sp_run_object *run = sp_recorder_current(region->recorder);
+    uint32_t id;
+    const uint64_t calls = run && id_in_run(region, run->run, &id) ? sp_run_entries(run->run, id) : 0;
+    Py_XDECREF((PyObject *)run);
+    return PyLong_FromUnsignedLongLong(calls);
 }
 
 static PyObject *region_lineno(PyObject *self, void *closure)
@@ -431,33 +470,44 @@ static PyObject *region_lineno(PyObject *self, void *closure)
 
 typedef enum wanted_times { DURATIONS, STARTS, ENDS } wanted_times;
 
-/* int64 array of the closed calls that are not in a file yet. */
-static PyObject *region_times(sp_region_object *region, wanted_times wanted)
+/* An int64 array of the values. */
+static PyObject *array_of(const int64_t *values, size_t count)
 {
-    int64_t *values = NULL;
-    size_t count = 0;
-    const uint32_t id = id_in_run(region);
-    sp_error error;
-    if (id != SP_REGION_OFF) {
-        int64_t *starts = NULL, *ends = NULL;
-        const sp_status status = sp_run_peek(region->recorder->run->run, id, &starts, &ends, &count, &error);
-        if (status != SP_OK) return sp_python_raise(status, &error, NULL);
-        const int64_t origin = region->recorder->run->run->start_ns;
-        for (size_t i = 0; i < count; i++) {
-            const int64_t start = starts[i] - origin, end = ends[i] - origin;
-            starts[i] = wanted == DURATIONS ? end - start : wanted == STARTS ? start : end;
-        }
-        free(ends);
-        values = starts;
-    }
     PyObject *numpy = PyImport_ImportModule("numpy");
     PyObject *bytes = PyBytes_FromStringAndSize((const char *)values, (Py_ssize_t)(count * sizeof *values));
-    free(values);
     PyObject *view = numpy && bytes ? PyObject_CallMethod(numpy, "frombuffer", "Os", bytes, "int64") : NULL;
     PyObject *array = view ? PyObject_CallMethod(view, "copy", NULL) : NULL;
     Py_XDECREF(view);
     Py_XDECREF(bytes);
     Py_XDECREF(numpy);
+    return array;
+}
+
+/* Of the closed calls that are not in a file yet. */
+static PyObject *region_times(sp_region_object *region, wanted_times wanted)
+{
+    sp_run_object *run = sp_recorder_current(region->recorder);
+    uint32_t id;
+    int64_t *starts = NULL, *ends = NULL;
+    size_t count = 0;
+    sp_error error;
+    sp_status status = SP_OK;
+    if (run && id_in_run(region, run->run, &id)) {
+        /* A collection under way is waited for. */
+        Py_BEGIN_ALLOW_THREADS
+        status = sp_run_peek(run->run, id, &starts, &ends, &count, &error);
+        Py_END_ALLOW_THREADS
+    }
+    const int64_t origin = run ? run->run->start_ns : 0;
+    Py_XDECREF((PyObject *)run);
+    if (status != SP_OK) return sp_python_raise(status, &error, NULL);
+    for (size_t i = 0; i < count; i++) {
+        const int64_t start = starts[i] - origin, end = ends[i] - origin;
+        starts[i] = wanted == DURATIONS ? end - start : wanted == STARTS ? start : end;
+    }
+    PyObject *array = array_of(starts, count);
+    free(starts);
+    free(ends);
     return array;
 }
 

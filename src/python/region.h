@@ -27,6 +27,7 @@ typedef struct sp_region_object {
     PyObject *source_file;       /* str or None */
     PyObject *source_text;       /* str or None */
     int source_line;             /* -1: none */
+    _Atomic(int) unrecorded;     /* entries without a handle that recorded nothing: as many exits are not amiss */
     PyObject *weakrefs;
 } sp_region_object;
 

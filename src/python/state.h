@@ -12,6 +12,73 @@
 
 #include "core/error.h"
 
+/*
+ * What a thread changes while others may read it. With the GIL these are nothing; without it the object's own lock guards the
+ * statements between them. Nothing that may run other code belongs there: the lock is let go of when the thread waits.
+ */
+#if PY_VERSION_HEX >= 0x030d0000
+#define SP_LOCK_OBJECT(object) Py_BEGIN_CRITICAL_SECTION(object)
+#define SP_UNLOCK_OBJECT() Py_END_CRITICAL_SECTION()
+#else
+#define SP_LOCK_OBJECT(object) {
+#define SP_UNLOCK_OBJECT() }
+#endif
+
+/* A new reference to what an object's field holds, or NULL; and to put something else there, whose reference is taken over. */
+static inline PyObject *sp_field_get(PyObject *object, PyObject *const *field)
+{
+    PyObject *value;
+    SP_LOCK_OBJECT(object);
+    value = Py_XNewRef(*field);
+    SP_UNLOCK_OBJECT();
+    return value;
+}
+
+static inline void sp_field_set(PyObject *object, PyObject **field, PyObject *value)
+{
+    PyObject *old;
+    SP_LOCK_OBJECT(object);
+    old = *field;
+    *field = value;
+    SP_UNLOCK_OBJECT();
+    Py_XDECREF(old);
+}
+
+/* What the field holds, whose reference is handed over, and nothing in its place. */
+static inline PyObject *sp_field_take(PyObject *object, PyObject **field)
+{
+    PyObject *value;
+    SP_LOCK_OBJECT(object);
+    value = *field;
+    *field = NULL;
+    SP_UNLOCK_OBJECT();
+    return value;
+}
+
+/* A new reference to dict[key]; NULL without an exception when there is none. */
+static inline PyObject *sp_dict_get(PyObject *dict, PyObject *key)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    PyObject *value;
+    PyDict_GetItemRef(dict, key, &value);
+    return value;
+#else
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+#endif
+}
+
+/* dict.setdefault(key, value): a new reference to what is there then, or NULL with an exception. */
+static inline PyObject *sp_dict_set_default(PyObject *dict, PyObject *key, PyObject *value)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    PyObject *present;
+    PyDict_SetDefaultRef(dict, key, value, &present);
+    return present;
+#else
+    return Py_XNewRef(PyDict_SetDefault(dict, key, value));
+#endif
+}
+
 typedef struct sp_state {
     PyObject *corrupt_error; /* CorruptProfileError(OSError) */
     PyObject *schema_error;  /* HDF5SchemaError(ValueError) */

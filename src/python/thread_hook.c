@@ -22,6 +22,7 @@ static PyObject *end_key; /* of the thread state's dict */
 typedef struct sp_thread_end {
     PyObject_HEAD
     PyObject *thread; /* threading.Thread, or None for threads that threading does not know */
+    pthread_t owner;  /* the interpreter may also destroy it elsewhere: at its own end, and for the threads that a fork left behind */
 } sp_thread_end;
 
 /* The name a Thread has now, without running code: a new str, or NULL without an exception. */
@@ -60,23 +61,28 @@ static void describe(sp_run *run, sp_thread_row *row, PyObject *thread, int64_t 
     Py_XDECREF(name);
 }
 
+static void describe_end(PyObject *thread)
+{
+    if (thread == Py_None || sp_python_finalizing()) return;
+    const int64_t ident = (int64_t)PyThread_get_thread_ident();
+    for (sp_log *log = sp_this_thread ? sp_this_thread->logs : NULL; log; log = log->next_of_thread) {
+        if (log->run->tracks_threads) describe(log->run, log->row, thread, ident);
+    }
+}
+
 static void end_dealloc(PyObject *self)
 {
     sp_thread_end *end = (sp_thread_end *)self;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    sp_thread *thread = sp_this_thread;
-    if (thread && end->thread != Py_None && !sp_python_finalizing()) {
-        const int64_t ident = (int64_t)PyThread_get_thread_ident();
-        for (sp_log *log = thread->logs; log; log = log->next_of_thread) {
-            if (log->run->tracks_threads) describe(log->run, log->row, end->thread, ident);
-        }
+    if (pthread_equal(end->owner, pthread_self())) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        describe_end(end->thread);
+        sp_thread_finish();
+        sp_region_forget_pending();
+        PyErr_Restore(type, value, traceback);
     }
-    sp_thread_finish();
-    sp_region_forget_pending();
-    Py_XDECREF(end->thread);
-    PyErr_Restore(type, value, traceback);
     PyTypeObject *own = Py_TYPE(self);
+    Py_XDECREF(end->thread);
     PyObject_Free(self);
     Py_DECREF(own);
 }
@@ -115,8 +121,16 @@ static void watch_end(PyObject *thread)
         return;
     }
     end->thread = Py_NewRef(thread);
+    end->owner = pthread_self();
     if (PyDict_SetItem(dict, end_key, (PyObject *)end) < 0) PyErr_Clear();
     Py_DECREF(end);
+}
+
+void sp_thread_watch_end(void)
+{
+    PyObject *thread = current_thread_object();
+    watch_end(thread);
+    Py_DECREF(thread);
 }
 
 /* Called by the core on a thread that has just got a row. It may be a native thread, without the interpreter. */
@@ -165,7 +179,7 @@ typedef struct sp_hook {
     PyObject_HEAD
     sp_run_object *run;
     PyObject *previous; /* what threading had before: a function of the application, another hook, or None */
-    bool removed;
+    _Atomic(bool) removed;
 } sp_hook;
 
 static bool is_hook(PyObject *object)
@@ -173,28 +187,38 @@ static bool is_hook(PyObject *object)
     return Py_IS_TYPE(object, hook_type);
 }
 
-/* The application's function behind a chain of hooks; borrowed. */
+/* The hook or function behind a hook; a new reference, since others may take hooks out of the chain meanwhile. */
 static PyObject *behind(PyObject *hook)
 {
-    PyObject *object = hook;
-    while (is_hook(object)) object = ((sp_hook *)object)->previous;
+    return sp_field_get(hook, &((sp_hook *)hook)->previous);
+}
+
+/* The application's function behind a chain of hooks; a new reference. */
+static PyObject *application_hook(PyObject *hook)
+{
+    PyObject *object = Py_NewRef(hook);
+    while (is_hook(object)) Py_SETREF(object, behind(object));
     return object;
 }
 
 /* Asked on a thread that is just starting. */
 static int hook_bool(PyObject *self)
 {
-    for (PyObject *object = self; is_hook(object); object = ((sp_hook *)object)->previous) {
-        sp_hook *hook = (sp_hook *)object;
+    PyObject *object = Py_NewRef(self);
+    while (is_hook(object)) {
+        const sp_hook *hook = (sp_hook *)object;
         if (!hook->removed && !hook->run->run->inherited) sp_run_log(hook->run->run);
+        Py_SETREF(object, behind(object));
     }
-    return PyObject_IsTrue(behind(self));
+    const int truth = PyObject_IsTrue(object);
+    Py_DECREF(object);
+    return truth;
 }
 
 /* The first event of a thread that started with an application's function behind us: put that function in our place. */
 static PyObject *hook_call(PyObject *self, PyObject *arguments, PyObject *names)
 {
-    PyObject *function = Py_NewRef(behind(self));
+    PyObject *function = application_hook(self);
     PyObject *sys = PyImport_ImportModule("sys");
     PyObject *set = sys ? PyObject_CallMethod(sys, "setprofile", "O", function) : NULL;
     PyObject *answer = set && function != Py_None ? PyObject_Call(function, arguments, names) : Py_XNewRef(set);
@@ -249,6 +273,14 @@ PyObject *sp_thread_hook_install(sp_run_object *run)
     return (PyObject *)hook;
 }
 
+/* The first from `hook` on that was not removed; a new reference. */
+static PyObject *live_from(PyObject *hook)
+{
+    PyObject *object = Py_NewRef(hook);
+    while (is_hook(object) && ((sp_hook *)object)->removed) Py_SETREF(object, behind(object));
+    return object;
+}
+
 /*
  * Take the hook out wherever it is: on top (threading gets back what was there before), or below other hooks of ours. Below
  * something foreign it stays and only passes on, because that something may put it back one day.
@@ -261,15 +293,15 @@ void sp_thread_hook_remove(PyObject *object)
     hook->removed = true;
     PyObject *threading = PyImport_ImportModule("threading");
     PyObject *top = threading ? PyObject_GetAttrString(threading, "_profile_hook") : NULL;
-    PyObject *live = top;
-    while (live && is_hook(live) && ((sp_hook *)live)->removed) live = ((sp_hook *)live)->previous;
+    PyObject *live = top ? live_from(top) : NULL;
     if (top && live != top) PyObject_SetAttrString(threading, "_profile_hook", live);
-    for (PyObject *at = live; at && is_hook(at); at = ((sp_hook *)at)->previous) {
-        sp_hook *above = (sp_hook *)at;
-        while (is_hook(above->previous) && ((sp_hook *)above->previous)->removed) {
-            Py_SETREF(above->previous, Py_NewRef(((sp_hook *)above->previous)->previous));
-        }
+    while (live && is_hook(live)) {
+        PyObject *next = behind(live), *kept = live_from(next);
+        if (kept != next) sp_field_set(live, &((sp_hook *)live)->previous, Py_NewRef(kept));
+        Py_DECREF(next);
+        Py_SETREF(live, kept);
     }
+    Py_XDECREF(live);
     Py_XDECREF(top);
     Py_XDECREF(threading);
     PyErr_Restore(type, value, traceback);

@@ -33,6 +33,9 @@ from .options import MemrayOptions as MemrayOptions
 from .options import ProfilingOptions as ProfilingOptions
 from .options import SetupOptions
 from .perf_events import PerfEventTotals as PerfEventTotals
+from .prof_export import export_prof as export_prof
+from .prof_export import load_prof as load_prof
+from .prof_export import to_pstats as to_pstats
 from .profile_io import load as load
 from .profile_io import read_h5 as read_h5
 from .profile_io import read_h5_summary as read_h5_summary

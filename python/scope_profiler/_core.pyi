@@ -348,6 +348,12 @@ def export_profile(profile: Profile, path: str, format: str, name: str, ranks: S
     OSError names the path; ValueError if the profile was read without its calls.
     """
 
+def call_paths(profile: Profile, rank: int, names: Sequence[bool] | None = None) -> list[tuple[int, int, int, int, int, int]]:
+    """Nodes (row, parent | -1, calls, outermost calls, total_ns, exclusive_ns): see src/analysis/call_paths.h."""
+
+def write_file(path: str, data: Any) -> None:
+    """Put ``data`` in the place of a file, whole or not at all; compressed if the name ends in ``.gz``. OSError names the path."""
+
 # -- summary by call path (path_summary_object.c) ------------------------------------------------------------------------
 
 def path_summary(profile: Profile, *, names: Sequence[bool] | None = None, ranks: Sequence[int] | None = None,

@@ -427,7 +427,7 @@ static void free_texts(char **texts, size_t count)
 
 sp_status sp_export_chrome_trace(const sp_export *what, const char *path, sp_error *error)
 {
-    sp_output out;
+    sp_output out = {0};
     const size_t rows = what->profile->row_count;
     writer w = {.what = what, .out = &out, .origin = find_origin(what), .first_event = true};
     w.begins = calloc(rows + 1, sizeof *w.begins);

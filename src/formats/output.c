@@ -245,8 +245,7 @@ void sp_output_plain_double(sp_output *out, double value)
 static char *escape(char *to, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";
-    const char *shorthand = memchr("\"\\\n\r\t\b\f", c, 7);
-    if (c >= 0x20 && c != 0x7f && shorthand == NULL) {
+    if (c >= 0x20 && c != 0x7f && c != '"' && c != '\\') {
         *to++ = (char)c;
         return to;
     }
@@ -261,7 +260,8 @@ static char *escape(char *to, unsigned char c)
     case '\f': *to++ = 'f'; return to;
     default: break;
     }
-    memcpy(to, "u00", 3);
+    to[0] = 'u';
+    to[1] = to[2] = '0';
     to[3] = hex[c >> 4];
     to[4] = hex[c & 15];
     return to + 5;

@@ -133,7 +133,7 @@ static sp_status write_document(writer *w, sp_error *error)
 
 sp_status sp_export_speedscope(const sp_export *what, const char *path, sp_error *error)
 {
-    sp_output out;
+    sp_output out = {0};
     writer w = {.what = what, .out = &out, .first_profile = true};
     int64_t end;
     if (!sp_calls_range(what->profile, what->ranks, what->rank_count, what->visible, &w.origin, &end)) w.origin = 0;

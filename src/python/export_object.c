@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "analysis/call_paths.h"
 #include "formats/export.h"
 #include "python/profile_object.h"
 
@@ -111,7 +112,66 @@ done:
     return result;
 }
 
+static PyObject *paths_as_list(const sp_call_paths *paths)
+{
+    PyObject *list = PyList_New(paths->count);
+    for (uint32_t i = 0; list && i < paths->count; i++) {
+        const sp_call_path *node = &paths->nodes[i];
+        const long long parent = node->parent == SP_NO_CALL ? -1 : (long long)node->parent;
+        PyObject *item = Py_BuildValue("(ILKKLL)", node->row, parent, (unsigned long long)node->calls,
+                                       (unsigned long long)node->outermost, (long long)node->total_ns,
+                                       (long long)node->exclusive_ns);
+        if (item == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, i, item);
+    }
+    return list;
+}
+
+static PyObject *call_paths(PyObject *module, PyObject *arguments)
+{
+    PyObject *object, *visible = Py_None;
+    unsigned int rank;
+    bool *shown = NULL;
+    if (!PyArg_ParseTuple(arguments, "OI|O:call_paths", &object, &rank, &visible)) return NULL;
+    const sp_profile *profile = sp_profile_object_get(object);
+    if (profile == NULL || take_visible(visible, profile->name_count, &shown) < 0) return NULL;
+    sp_call_paths paths;
+    sp_error error = {0};
+    sp_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = sp_call_paths_make(&paths, profile, rank, shown, &error);
+    Py_END_ALLOW_THREADS
+    PyMem_Free(shown);
+    if (status != SP_OK) return sp_python_raise(status, &error, NULL);
+    PyObject *list = paths_as_list(&paths);
+    sp_call_paths_free(&paths);
+    return list;
+}
+
+static PyObject *write_file(PyObject *module, PyObject *arguments)
+{
+    PyObject *path;
+    Py_buffer data;
+    if (!PyArg_ParseTuple(arguments, "O&y*:write_file", PyUnicode_FSConverter, &path, &data)) return NULL;
+    sp_output out;
+    sp_error error = {0};
+    sp_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = sp_output_begin(&out, PyBytes_AS_STRING(path), &error);
+    if (status == SP_OK) {
+        sp_output_bytes(&out, data.buf, (size_t)data.len);
+        status = sp_output_commit(&out, &error);
+    }
+    Py_END_ALLOW_THREADS
+    PyObject *result = status == SP_OK ? Py_NewRef(Py_None) : sp_python_raise(status, &error, PyBytes_AS_STRING(path));
+    PyBuffer_Release(&data);
+    Py_DECREF(path);
+    return result;
+}
+
 static PyMethodDef methods[] = {
+    {"call_paths", call_paths, METH_VARARGS, PyDoc_STR("Calls of a rank by call path.")},
+    {"write_file", write_file, METH_VARARGS, PyDoc_STR("Write a file, whole or not at all.")},
     {"export_profile", (PyCFunction)(void (*)(void))export_profile, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("Write a profile in another format.")},
     {NULL, NULL, 0, NULL},

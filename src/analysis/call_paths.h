@@ -1,0 +1,33 @@
+/*
+ * call_paths.h - the calls of a rank summed by call path, for profiles and graphs that show trees: one node a path.
+ *
+ * A call directly inside one of its own region is a level of the same node (recursion). Every lane's roots are roots. Calls
+ * that overlap without nesting count on extra tracks (tracks.h), where their exclusive time is what their own children
+ * leave.
+ */
+#ifndef SP_ANALYSIS_CALL_PATHS_H
+#define SP_ANALYSIS_CALL_PATHS_H
+
+#include "analysis/tracks.h"
+
+typedef struct sp_call_path {
+    uint32_t row;      /* of the profile: the region */
+    uint32_t parent;   /* node, smaller than this one's number; SP_NO_CALL: a root */
+    uint64_t calls;    /* every level */
+    uint64_t outermost; /* without the levels of a recursion */
+    int64_t total_ns;  /* of the outermost calls */
+    int64_t exclusive_ns;
+} sp_call_path;
+
+typedef struct sp_call_paths {
+    sp_call_path *nodes;
+    uint32_t count, size;
+    uint32_t *table; /* hash of (parent, row) -> node */
+    uint32_t table_size;
+} sp_call_paths;
+
+sp_status sp_call_paths_make(sp_call_paths *paths, const sp_profile *profile, uint32_t rank, const bool *visible,
+                             sp_error *error);
+void sp_call_paths_free(sp_call_paths *paths);
+
+#endif

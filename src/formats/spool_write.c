@@ -208,12 +208,17 @@ static sp_extent *extent_of(sp_spool *spool, const void *memory)
 
 /* ---- the store's operations ---- */
 
+/* A shared mapping: the pages stay in the page cache, and on disk; only this process lets go of them. */
+static void let_go(void *memory, size_t bytes)
+{
+    (void)madvise((char *)memory - sizeof(sp_chunk_header), bytes + sizeof(sp_chunk_header), MADV_DONTNEED);
+}
+
 static void spool_park(sp_store *store, void *memory, size_t bytes)
 {
     sp_spool *spool = (sp_spool *)store;
     if (bytes < SMALL_LIMIT || spool->inherited) return;
-    /* A shared mapping: the pages stay in the page cache, and on disk; only this process lets go of them. */
-    (void)madvise((char *)memory - sizeof(sp_chunk_header), bytes + sizeof(sp_chunk_header), MADV_DONTNEED);
+    let_go(memory, bytes);
 }
 
 static void spool_drop(sp_store *store, void *memory, size_t bytes)
@@ -228,6 +233,7 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
         if (!spool->inherited && !spool->finished) atomic_store_explicit(&header->dropped, 1, memory_order_release);
         if (extent->small) {
             extent->spare = !spool->inherited && !spool->finished;
+            if (extent->spare) let_go(memory, extent->bytes - sizeof *header);
         } else {
             munmap(extent->memory, extent->bytes);
             /* The header's page stays, so that a reader can step over the hole. */
@@ -247,6 +253,7 @@ static bool journal_room(sp_spool *spool, size_t bytes)
     const size_t wanted = bytes > JOURNAL_BYTES / 4 ? bytes + JOURNAL_BYTES : JOURNAL_BYTES - sizeof(sp_chunk_header);
     sp_chunk_header *header = chunk_new(spool, SP_CHUNK_JOURNAL, 0, 0, wanted);
     if (header == NULL) return false;
+    if (spool->journal) let_go(spool->journal, spool->journal_bytes);
     spool->journal = (char *)(header + 1);
     spool->journal_used = 0;
     spool->journal_bytes = header->bytes - sizeof *header;

@@ -171,6 +171,11 @@ class ManagerState:
             results.print_summary()
         return results if return_results else None
 
+    def finish(self, *, verbose: bool, return_results: bool) -> ProfilingResults | None:
+        """The last finalize of the process. Daemon threads may go on, but nothing is recorded any more: nobody would report it."""
+        self.stop()
+        return self.finalize(self.recording, verbose=verbose, return_results=return_results)
+
     # -- at exit -------------------------------------------------------------------------------------------------------
 
     def finalize_at_exit(self) -> None:
@@ -181,7 +186,7 @@ class ManagerState:
 
         def at_exit() -> None:
             if os.getpid() == pid:  # a forked child that exits normally is not the end of this run
-                self.finalize(self.recording, verbose=True, return_results=False)
+                self.finish(verbose=True, return_results=False)
 
         self.at_exit = at_exit
         atexit.register(at_exit)

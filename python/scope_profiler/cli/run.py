@@ -174,10 +174,10 @@ class _Recording:
 
     def _write(self) -> bool:
         """Write the profile and print the summary. False when the profile could not be written."""
-        import scope_profiler
+        from scope_profiler import ProfileManager
 
         try:
-            results = scope_profiler.finalize(verbose=False, return_results=not self._arguments.quiet)
+            results = ProfileManager._state.finish(verbose=False, return_results=not self._arguments.quiet)
         except BaseException as error:  # the last handler of the process: there is nobody above it
             complain(f"{PROGRAM}: the profile was not written: {one_line(error)}")
             return False

@@ -128,6 +128,7 @@ def test_a_file_that_may_not_be_read(profile: Path, python: Program) -> None:
 # -- damaged profiles ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_truncation(profile: Path, tmp_path: Path, soak: bool) -> None:
     content = profile.read_bytes()
     path = tmp_path / "truncated.h5"
@@ -175,6 +176,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [1, 8, 64])
 def test_flipped_bits_give_an_error_or_a_profile_and_never_crash(
     profile: Path, python: Program, bits: int, soak: bool
@@ -249,18 +251,15 @@ def record(count: int) -> None:
             pass
 
 
-def leftovers(directory: Path, *expected: str) -> list[str]:
-    return sorted(set(os.listdir(directory)) - set(expected))
+def files_of(directory: Path) -> list[str]:
+    """What is there besides the spool of the run that goes on."""
+    return sorted(name for name in os.listdir(directory) if not name.endswith(".spool"))
 
 
 def test_a_missing_directory_is_told_and_loses_nothing(tmp_path: Path) -> None:
     output = tmp_path / "not yet" / "profile.h5"
-    try:
+    with pytest.warns(RuntimeWarning, match="not yet"):
         sp.setup(output=output)
-    except OSError as error:
-        assert "not yet" in str(error)
-        assert not sp.is_configured()
-        return
     record(5)
     for _ in range(2):
         with pytest.raises(FileNotFoundError, match="not yet"):
@@ -269,7 +268,7 @@ def test_a_missing_directory_is_told_and_loses_nothing(tmp_path: Path) -> None:
     output.parent.mkdir()
     assert sp.finalize(verbose=False, return_results=True)["kept"].num_calls == 7
     assert sp.load(output)["kept"].num_calls == 7
-    assert leftovers(output.parent) == ["profile.h5"]
+    assert files_of(output.parent) == ["profile.h5"]
 
 
 def test_an_output_that_became_a_directory_loses_nothing(tmp_path: Path) -> None:
@@ -280,7 +279,7 @@ def test_an_output_that_became_a_directory_loses_nothing(tmp_path: Path) -> None
     (output / "in the way").touch()
     with pytest.raises(OSError, match="profile.h5"):
         sp.finalize(verbose=False)
-    assert leftovers(tmp_path) == ["profile.h5"], "no temporary file is left"
+    assert files_of(tmp_path) == ["profile.h5"], "no temporary file is left"
     shutil.rmtree(output)
     assert sp.finalize(verbose=False, return_results=True)["kept"].num_calls == 3
 
@@ -292,10 +291,10 @@ def test_an_exception_of_the_body_and_of_the_write_are_both_told(tmp_path: Path)
         warnings.simplefilter("always")
         with sp.session(output=output, verbose=False):
             record(2)
-            output.parent.rmdir()
+            shutil.rmtree(output.parent)
             raise ZeroDivisionError("of the body")
-    notes = [*getattr(caught.value, "__notes__", ()), *(str(warning.message) for warning in warned)]
-    assert len(notes) == 1 and "gone/profile.h5" in notes[0]
+    told = [*getattr(caught.value, "__notes__", ()), str(caught.value.__context__)]  # notes are shown from 3.11 on
+    assert not warned and "gone/profile.h5" in told[0]
     # The manager is not stuck: the calls can still be written, or a new session begun.
     output.parent.mkdir()
     assert sp.finalize(verbose=False, return_results=True)["kept"].num_calls == 2
@@ -325,7 +324,8 @@ for _ in range(3):
     except OSError as error:
         errors.append([type(error).__name__, error.errno, str(error)])
     assert open(output, "rb").read() == old
-    assert os.listdir(os.path.dirname(output)) == [os.path.basename(output)], os.listdir(os.path.dirname(output))
+    files = [name for name in os.listdir(os.path.dirname(output)) if not name.endswith(".spool")]
+    assert files == [os.path.basename(output)], files
 assert sp.load(output)["old"].num_calls == 1
 end()
 with region: pass
@@ -383,6 +383,7 @@ def test_a_full_disk_keeps_the_old_output_and_the_calls(tmp_path: Path, python: 
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_writes_keeps_the_old_output(tmp_path: Path) -> None:
     """The write of 300,000 calls takes a while: kill it at random moments of it."""
     output = tmp_path / "profile.h5"

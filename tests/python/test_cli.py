@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,32 @@ import numpy as np
 import pytest
 
 import scope_profiler as sp
+from scope_profiler.cli import main
 
 Process = subprocess.CompletedProcess
 Cli = Callable[..., "Process[str]"]
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
-    """Run a command line in the test's directory."""
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command line in the test's directory: in a process of its own if it is to run a program, or is given options of
+    subprocess.run; else here, which is quicker."""
+    monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str, **options: Any) -> Process[str]:
+    def in_process(*arguments: str, **options: Any) -> Process[str]:
         options = {"capture_output": True, "text": True, "timeout": 120, "cwd": tmp_path, **options}
         return subprocess.run([sys.executable, "-m", "scope_profiler", *arguments], **options)
+
+    def here(*arguments: str) -> Process[str]:
+        with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+            try:
+                code = main(arguments)
+            except SystemExit as stop:
+                code = stop.code if isinstance(stop.code, int) else 0
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+    def run(*arguments: str, **options: Any) -> Process[str]:
+        return in_process(*arguments, **options) if options or arguments[:1] == ("run",) else here(*arguments)
 
     return run
 
@@ -407,6 +423,7 @@ def test_a_full_standard_output_is_one_line(cli: Cli, tmp_path: Path) -> None:
     assert process.stderr.splitlines() == ["scope-profiler: cannot write the output: No space left on device"]
 
 
+@pytest.mark.slow
 def test_standard_streams_may_be_closed(tmp_path: Path) -> None:
     make(tmp_path / "p.h5", {"a": [(0, 10)]})
     for closed in (">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
@@ -435,6 +452,7 @@ def on_a_terminal(columns: int, directory: Path, *arguments: str) -> list[str]:
     return shown.decode().replace("\r\n", "\n").splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 60, 100])
 def test_tables_are_cut_to_the_terminal(tmp_path: Path, threaded: Path, columns: int) -> None:
     make(tmp_path / "p.h5", {"a long name of a region " * 5: [(0, 10)], "b": [(20, 30)]}, note="x" * 300)
@@ -591,6 +609,7 @@ def test_run_is_what_python_does(cli: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.slow
 def test_run_a_module_a_package_and_a_directory(cli: Cli, tmp_path: Path) -> None:
     script(tmp_path, "package/__init__.py", "")
     script(tmp_path, "package/__main__.py", APP)

@@ -158,9 +158,8 @@ def test_short_threads_leave_nothing_but_their_rows(python: Program) -> None:
     # A row: its numbers, its name, its place in the table. Each batch adds its rows and no more.
     for number, in_use in enumerate(measured["in_use"], 1):
         assert in_use <= number * size * 200 + 0.5 * MIB, measured
-    # What the first batch needed until it was written, the later ones use again.
-    assert max(measured["levels"][1:]) <= measured["levels"][0] + 4 * size * 200 + 3 * MIB, measured
-    assert measured["levels"][0] <= 16 * MIB, measured
+    # malloc keeps a few pages between what stays.
+    assert max(measured["levels"]) <= 4 * size * 200 + 5 * MIB, measured
 
 
 SESSIONS = """
@@ -189,7 +188,7 @@ print(json.dumps({"growth": [second - first, third - second]}))
 @pytest.mark.slow
 def test_a_thousand_sessions_keep_memory_flat(python: Program, soak: bool) -> None:
     growth = measure(python, SESSIONS, 10_000 if soak else 1_000)["growth"]
-    assert max(growth) <= MIB, growth
+    assert growth[0] <= 2 * MIB and growth[1] <= MIB // 2, growth
 
 
 MANAGERS = """

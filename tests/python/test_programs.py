@@ -23,6 +23,7 @@ Program = Callable[..., "subprocess.CompletedProcess[str]"]
 # -- ending a session while others record ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*never reported:RuntimeWarning")
 def test_a_session_may_end_while_threads_record(tmp_path: Path, soak: bool) -> None:
     stop = threading.Event()
@@ -69,6 +70,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 5])
 def test_a_process_may_end_while_daemons_record(python: Program, tmp_path: Path, code: int, soak: bool) -> None:
     for _ in range(50 if soak else 2):
@@ -143,6 +145,7 @@ print(outcomes, "in the child" in run.results.region_names)
 """
 
 
+@pytest.mark.slow
 def test_a_child_forked_while_others_record_works(python: Program, soak: bool) -> None:
     process = python(FORKS, "2000" if soak else "40", timeout=600)
     assert process.stdout == "{0} False\n"
@@ -192,6 +195,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_its_last_complete_file(tmp_path: Path) -> None:
     for number in range(8):
         with subprocess.Popen([sys.executable, "-c", REWRITES], cwd=tmp_path, stdout=subprocess.PIPE) as process:
@@ -199,7 +203,10 @@ def test_a_killed_process_leaves_its_last_complete_file(tmp_path: Path) -> None:
             time.sleep(0.003 + 0.01 * number)
             process.send_signal(signal.SIGKILL)
         assert sp.load(tmp_path / "killed.h5")["r0"].num_calls == 429
-        assert len(os.listdir(tmp_path)) <= 1 + number + 1, "at most one temporary file a kill"
+        spools = [name for name in os.listdir(tmp_path) if name.endswith(".spool")]
+        others = [name for name in os.listdir(tmp_path) if not name.endswith(".spool")]
+        assert len(spools) <= number + 1, "what is to be recovered"
+        assert len(others) <= 1 + number + 1, "at most one temporary file a kill"
 
 
 def test_a_signal_handler_may_enter_a_region() -> None:
@@ -290,11 +297,14 @@ def test_generators_that_hold_one_region_keep_their_own_times() -> None:
     with sp.session(output=None, verbose=False, return_results=True, track_threads=True) as run:
         first, second = holding(), holding()
         next(first)
-        time.sleep(0.01)
         next(second)
-        time.sleep(0.02)
+        second_entered = time.perf_counter_ns()
         first.close()
-        time.sleep(0.03)
+        first_closed = time.perf_counter_ns()
         second.close()
-    durations = run.results["held"][0].durations.tolist()
-    assert durations == [pytest.approx(0.03, abs=0.008), pytest.approx(0.05, abs=0.008)]
+    held = run.results["held"][0]
+    (first_start, second_start), (first_end, second_end) = held.start_times_ns.tolist(), held.end_times_ns.tolist()
+    slack = 1000  # between the clock of the calls and perf_counter_ns
+    assert first_start <= second_start <= second_entered + slack
+    assert second_entered - slack <= first_end <= first_closed + slack
+    assert first_closed - slack <= second_end

@@ -22,7 +22,7 @@ _HOMES = {
         ("CallArrays", "build_call_arrays", "build_call_stack", "call_stack_children", "call_stack_roots"), "call_stack"
     ),
     "export_chrome_trace": "chrome_trace_export",
-    **dict.fromkeys(("export_prof", "load_prof", "to_pstats"), "prof_export"),
+    **dict.fromkeys(("export_flamegraph_svg", "export_prof", "load_prof", "to_pstats"), "prof_export"),
     "export_speedscope": "speedscope_export",
     **dict.fromkeys(("load", "read_h5", "read_h5_summary", "read_profile", "sniff_profile_format", "write_profile"), "profile_io"),
 }  # fmt: skip

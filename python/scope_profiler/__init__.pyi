@@ -33,6 +33,7 @@ from .options import MemrayOptions as MemrayOptions
 from .options import ProfilingOptions as ProfilingOptions
 from .options import SetupOptions
 from .perf_events import PerfEventTotals as PerfEventTotals
+from .prof_export import export_flamegraph_svg as export_flamegraph_svg
 from .prof_export import export_prof as export_prof
 from .prof_export import load_prof as load_prof
 from .prof_export import to_pstats as to_pstats

@@ -1,4 +1,4 @@
-"""Runs as ``.prof`` files, for pstats and for viewers such as snakeviz."""
+"""Runs as ``.prof`` files, for pstats and for viewers such as snakeviz, and as flame graphs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Numbers = tuple[int, int, float, float]  # primitive calls, calls, own time, cumulative time
     Stats = dict[Key, tuple[int, int, float, float, dict[Key, Numbers]]]
 
-__all__ = ["export_prof", "load_prof", "to_pstats"]
+__all__ = ["export_flamegraph_svg", "export_prof", "load_prof", "to_pstats"]
 
 _NOWHERE = ("~", 0)
 
@@ -180,6 +180,88 @@ def export_prof(
         paths.append(path)
         if verbose:
             print(f"Wrote {path}, to be opened with: snakeviz {path}")
+    return paths
+
+
+def _flat(nodes: list[_Node]) -> list[_Node]:
+    """One node per region, with its exclusive time."""
+    flat: dict[str, _Node] = {}
+    for node in nodes:
+        whole = flat.setdefault(node.name, _Node(node.name, None, 0, 0, 0, 0))
+        whole.calls += node.calls
+        whole.exclusive += node.exclusive
+        whole.total += node.exclusive
+    return list(flat.values())
+
+
+def export_flamegraph_svg(
+    profiling_data: Runs,
+    filepath: StrPath,
+    ranks: Ranks = None,
+    include: Patterns = None,
+    exclude: Patterns = None,
+    call_paths: bool = True,
+    width: int = 1200,
+    threshold: float = 0.001,
+    scalable: bool = True,
+    verbose: bool = True,
+) -> list[Path]:
+    """Write one flame graph per run and rank: a bar per call path, above its caller's, as wide as the time spent in it.
+
+    Threads and tasks are put together. A picture needs no script and no other file; a bar's tooltip has its numbers.
+
+    Parameters
+    ----------
+    profiling_data
+        Results, one or several.
+    filepath
+        Where to; ``_rank<N>`` is appended to the name, and the run's label when there are several. Directories are made.
+    ranks
+        Which ranks; rank 0 if not given.
+    include, exclude
+        Regular expressions that match the beginning of a region's name.
+    call_paths
+        False: one bar per region, as wide as its exclusive time.
+    width
+        Of the picture, in pixels.
+    threshold
+        The smallest share of the whole time that is drawn, 0 to 1.
+    scalable
+        Let the picture fill what it is put into, and leave out the XML declaration; False: a picture of fixed size.
+    verbose
+        Print a line per file.
+
+    Returns
+    -------
+    list of Path
+        The files, run by run; empty on a process that does not have the run (MPI).
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to draw: no results, no such rank, no region that matches, no call.
+    EventDataUnavailableError
+        If the results were read without their calls.
+    OSError
+        If a file cannot be written; an older file of that name is left as it was.
+    """
+    from scope_profiler.flamegraph_svg import flamegraph
+
+    paths = []
+    for label, tail, results in labelled(profiling_data):
+        selection = Selection(results, "export_flamegraph_svg()", ranks, include, exclude)
+        selection.need_calls()
+        for rank in selection.ranks:
+            nodes = _nodes(selection, rank)
+            frames = nodes if call_paths else _flat(nodes)
+            title = f"{label} rank {rank}".strip()
+            picture = flamegraph(frames, title, width=width, threshold=threshold, scalable=scalable)
+            path = rank_path(filepath, ".svg", tail, rank)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _core.write_file(os.fspath(path), picture.encode())
+            paths.append(path)
+            if verbose:
+                print(f"Wrote {path}")
     return paths
 
 

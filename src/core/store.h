@@ -31,7 +31,7 @@ typedef enum sp_note_kind {
 } sp_note_kind;
 
 typedef struct sp_store_operations {
-    /* Zeroed memory for `bytes`, at least; *bytes becomes what there is. `owner`: the row of the log, or the page of tasks.
+    /* Zeroed memory for about `bytes`; *bytes becomes what there is. `owner`: the row of the log, or the page of tasks.
      * NULL when there is no room; errno tells why. */
     void *(*map)(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t *bytes);
     /* Memory that is written rarely from now on may leave; what is in it stays. */

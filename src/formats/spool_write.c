@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -21,10 +22,10 @@
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
 
+#define HUGE ((size_t)2 << 20)
 #define ARENA_BYTES ((size_t)1 << 20)
 #define SMALL_LIMIT ((size_t)256 << 10) /* chunks up to here come from arenas */
 #define JOURNAL_BYTES ((size_t)64 << 10)
-#define GROWTH ((uint64_t)4 << 20) /* the file grows in steps, to keep system calls away from the growing log */
 
 typedef struct sp_extent {
     char *memory;   /* where it is mapped; the chunk's header comes first */
@@ -41,7 +42,7 @@ typedef struct sp_spool {
     uint64_t limit;
     pthread_mutex_t lock; /* all below */
     sp_spool_header *header;
-    uint64_t used, size; /* of the file */
+    uint64_t used; /* bytes of the file */
     uint64_t sequence;
     sp_extent *extents;
     size_t extent_count, extent_size;
@@ -70,34 +71,45 @@ static bool within_process_limit(uint64_t size)
     return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || size <= limit.rlim_cur;
 }
 
+/*
+ * Write zeros to the file. A store to a hole on a full disk would kill the process with SIGBUS, so the space must be there
+ * first; and it is written, not only allocated, because the page cache then takes it in large pieces, which are mapped as
+ * such where offset and address are aligned: measured on ext4, a slot of 24 bytes costs 4 ns in such a page, 9 ns in an
+ * unaligned one, 22 ns in one that is allocated when it is first touched.
+ */
+static bool write_zeros(int file, uint64_t offset, size_t bytes)
+{
+    static char zeros[64 << 10];
+    struct iovec pieces[64];
+    for (size_t done = 0; done < bytes;) {
+        int count = 0;
+        size_t wanted = bytes - done;
+        for (; wanted && count < 64; count++) {
+            pieces[count] = (struct iovec){zeros, wanted < sizeof zeros ? wanted : sizeof zeros};
+            wanted -= pieces[count].iov_len;
+        }
+        const ssize_t written = pwritev(file, pieces, count, (off_t)(offset + done));
+        if (written < 0 && errno == EINTR) continue;
+        if (written == 0) errno = ENOSPC;
+        if (written <= 0) return false;
+        done += (size_t)written;
+    }
+    return true;
+}
+
 /* Room for `bytes` more at the end of the file: its offset, or 0 with errno. */
 static uint64_t extend(sp_spool *spool, size_t bytes)
 {
-    const uint64_t end = spool->used + bytes;
+    const uint64_t offset = spool->used, end = offset + bytes;
     if (spool->limit && end > spool->limit) {
         errno = EDQUOT;
         return 0;
     }
-    if (end > spool->size) {
-        uint64_t size = (end + GROWTH - 1) / GROWTH * GROWTH;
-        if (spool->limit && size > spool->limit) size = end;
-        if (!within_process_limit(size)) size = end;
-        if (!within_process_limit(size)) {
-            errno = EFBIG;
-            return 0;
-        }
-        /*
-         * Allocated, not only lengthened: a store to a hole on a full disk would kill the process with SIGBUS. Where
-         * the file system cannot allocate ahead, the pages are written once.
-         */
-        const int failed = posix_fallocate(spool->file, (off_t)spool->size, (off_t)(size - spool->size));
-        if (failed) {
-            errno = failed;
-            return 0;
-        }
-        spool->size = size;
+    if (!within_process_limit(end)) {
+        errno = EFBIG;
+        return 0;
     }
-    const uint64_t offset = spool->used;
+    if (!write_zeros(spool->file, offset, bytes)) return 0;
     spool->used = end;
     return offset;
 }
@@ -158,11 +170,35 @@ static sp_extent *cut(sp_spool *spool, size_t bytes)
     return extent;
 }
 
+/* Shared memory of the file at an address that is a multiple of HUGE, as the offset is. */
+static char *map_huge(sp_spool *spool, uint64_t offset, size_t bytes)
+{
+    char *reserved = mmap(NULL, bytes + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return NULL;
+    char *aligned = reserved + (HUGE - (uintptr_t)reserved % HUGE) % HUGE;
+    char *memory = mmap(aligned, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, spool->file, (off_t)offset);
+    if (memory == MAP_FAILED) {
+        munmap(reserved, bytes + HUGE);
+        return NULL;
+    }
+    if (aligned > reserved) munmap(reserved, (size_t)(aligned - reserved));
+    if (aligned < reserved + HUGE) munmap(aligned + bytes, (size_t)(reserved + HUGE - aligned));
+    return memory;
+}
+
 static sp_extent *map_large(sp_spool *spool, size_t bytes)
 {
     sp_extent *extent = extent_new(spool);
-    const uint64_t offset = extent ? extend(spool, bytes) : 0;
-    char *memory = offset ? map_range(spool, offset, bytes) : NULL;
+    if (extent == NULL) return NULL;
+    const bool huge = bytes % HUGE == 0;
+    const uint64_t before = spool->used;
+    if (huge) spool->used = (before + HUGE - 1) / HUGE * HUGE;
+    const uint64_t offset = extend(spool, bytes);
+    if (offset == 0) {
+        spool->used = before;
+        return NULL;
+    }
+    char *memory = huge ? map_huge(spool, offset, bytes) : map_range(spool, offset, bytes);
     if (memory == NULL) return NULL;
 #ifdef MADV_POPULATE_WRITE
     /* One call makes all pages writable; a fault for each would cost the recording thread more. */
@@ -173,10 +209,12 @@ static sp_extent *map_large(sp_spool *spool, size_t bytes)
     return extent;
 }
 
-/* A chunk with at least `payload` bytes behind its header. With the lock held. */
+/* A chunk with `payload` bytes behind its header, or a little less where that makes huge pages. With the lock held. */
 static sp_chunk_header *chunk_new(sp_spool *spool, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t payload)
 {
-    const size_t bytes = whole_pages(sizeof(sp_chunk_header) + payload);
+    /* A block of huge pages stays one: its header takes the place of a few slots. */
+    const bool huge = payload >= HUGE && payload % HUGE == 0;
+    const size_t bytes = huge ? payload : whole_pages(sizeof(sp_chunk_header) + payload);
     const bool small = bytes <= SMALL_LIMIT;
     sp_extent *extent = small ? reuse(spool, bytes) : NULL;
     const bool used_before = extent != NULL;
@@ -418,7 +456,7 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     (void)fcntl(spool->file, F_OFD_SETLK, &lock);
     extend(spool, SP_SPOOL_PAGE); /* at offset 0, which is no failure for the first page */
-    if (spool->size == 0 || (spool->header = (sp_spool_header *)map_range(spool, 0, SP_SPOOL_PAGE)) == NULL) {
+    if (spool->used == 0 || (spool->header = (sp_spool_header *)map_range(spool, 0, SP_SPOOL_PAGE)) == NULL) {
         status = sp_fail_errno(error, SP_ERR_IO, "cannot make room for the spool %s", options->path);
         unlink(options->path);
         goto failed;

@@ -21,6 +21,7 @@ _HOMES = {
     **dict.fromkeys(
         ("CallArrays", "build_call_arrays", "build_call_stack", "call_stack_children", "call_stack_roots"), "call_stack"
     ),
+    **dict.fromkeys(("JSONProfileError", "export_json", "read_json", "write_json"), "json_export"),
     "export_chrome_trace": "chrome_trace_export",
     **dict.fromkeys(("export_flamegraph_svg", "export_prof", "load_prof", "to_pstats"), "prof_export"),
     "export_speedscope": "speedscope_export",

@@ -26,6 +26,10 @@ from .call_stack import build_call_stack as build_call_stack
 from .call_stack import call_stack_children as call_stack_children
 from .call_stack import call_stack_roots as call_stack_roots
 from .chrome_trace_export import export_chrome_trace as export_chrome_trace
+from .json_export import JSONProfileError as JSONProfileError
+from .json_export import export_json as export_json
+from .json_export import read_json as read_json
+from .json_export import write_json as write_json
 from .likwid_data import LikwidRegionResult as LikwidRegionResult
 from .options import GPUOptions as GPUOptions
 from .options import HDF5Options as HDF5Options

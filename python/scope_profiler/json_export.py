@@ -1,0 +1,300 @@
+"""Runs as JSON documents, both ways: every call with its times, ids, lanes and metadata, and the run's tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+
+from scope_profiler import _core
+from scope_profiler._exports import labelled, output_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from scope_profiler._exports import Patterns, Ranks, Runs, StrPath
+    from scope_profiler.region_results import Region
+    from scope_profiler.results import ProfilingResults
+
+__all__ = ["JSONProfileError", "export_json", "read_json", "write_json"]
+
+FORMAT = "scope-profiler-profile"
+VERSION = 1
+
+# Columns of a region: key in the document, attribute of Region.
+_COLUMNS = (
+    ("gpu_durations_ns", "gpu_durations_ns"),
+    ("call_ids", "call_ids"),
+    ("parent_ids", "parent_ids"),
+    ("thread_ids", "thread_ids"),
+    ("task_ids", "task_ids"),
+    ("await_ns", "await_times_ns"),
+)
+_THREAD = ("index", "name", "ident", "native_id", "daemon", "start_ns", "end_ns", "cpu_ns")
+_TASK = ("index", "kind", "name", "coro_name", "thread_index", "created_ns", "done_ns", "steps", "running_ns", "suspended_ns")  # fmt: skip
+
+
+class JSONProfileError(ValueError):
+    """A JSON document that is no profile, or one of a later version."""
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: no arrays, no NaN, no infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return str(value)
+
+
+def _region(name: str, rank: int, one: Region) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "rank": rank}
+    if one.source_file is not None:
+        row["source_file"] = one.source_file
+    if one.source_lineno is not None:
+        row["source_lineno"] = one.source_lineno
+    if one.source_text is not None:
+        row["source_text"] = one.source_text
+    if one.tags:
+        row["tags"] = list(one.tags)
+    summary = one.stored_summary
+    if summary is not None:
+        row["aggregate"] = _plain(summary)
+        if not one.has_event_data:
+            row["event_data_available"] = False
+        return row
+    row["start_times_ns"] = one.start_times_ns.tolist()
+    row["end_times_ns"] = one.end_times_ns.tolist()
+    if any(one.event_metadata):
+        row["event_metadata"] = [_plain(values) for values in one.event_metadata]
+    for key, attribute in _COLUMNS:
+        values = getattr(one, attribute)
+        if values is not None:
+            row[key] = values.tolist()
+    if one._exclusive_total is not None:
+        row["exclusive_total_ns"] = one._exclusive_total
+    return row
+
+
+def _ns(seconds: float | None) -> int:
+    return -1 if seconds is None else round(seconds * 1e9)
+
+
+def _thread(row: Any) -> list[Any]:
+    return [row.index, row.name, row.ident, row.native_id, row.daemon, _ns(row.start_time), _ns(row.end_time), _ns(row.cpu_time)]
+
+
+def _task(row: Any) -> list[Any]:
+    return [row.index, row.kind, row.name, row.coro_name, row.thread_index, _ns(row.created_time), _ns(row.done_time),
+            row.steps, _ns(row.running_time), _ns(row.awaiting_time)]  # fmt: skip
+
+
+def _document(results: ProfilingResults, ranks: Ranks, include: Patterns, exclude: Patterns) -> dict[str, Any]:
+    chosen = None if ranks is None else {ranks} if isinstance(ranks, int) else set(ranks)
+
+    def shown(rank: int) -> bool:
+        return chosen is None or rank in chosen
+
+    regions = results.get_regions(include, exclude)
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "exporter": f"scope-profiler@{_core.__version__}",
+        "time_unit": "nanoseconds",
+        "num_ranks": results.num_ranks,
+        "event_data_available": results.has_event_data,
+        "metadata": _plain(results.metadata),
+        "regions": [_region(region.name, rank, region[rank]) for region in regions for rank in region.ranks if shown(rank)],
+    }
+    tables = {
+        "threads": {rank: [dict(zip(_THREAD, _thread(row))) for row in rows] for rank, rows in results.threads.items()},
+        "tasks": {rank: [dict(zip(_TASK, _task(row))) for row in rows] for rank, rows in results.tasks.items()},
+        "likwid": {
+            rank: {tag: _plain(one.as_dict()) for tag, one in results.get_likwid_regions(rank).items()}
+            for rank in results.likwid_ranks
+        },
+        "line_profile": {rank: [_plain(row) for row in rows] for rank, rows in results.line_profile.items()},
+        "perf_events": {
+            rank: {name: {"calls": one.calls, "values": one.values} for name, one in by_region.items()}
+            for rank, by_region in results.get_perf_events().items()
+        },
+    }
+    for key, table in tables.items():
+        kept = {str(rank): rows for rank, rows in table.items() if shown(rank) and rows}
+        if kept:
+            document[key] = kept
+    return document
+
+
+def write_json(
+    results: ProfilingResults,
+    filepath: StrPath,
+    *,
+    include: Patterns = None,
+    exclude: Patterns = None,
+    ranks: Ranks = None,
+    indent: int | None = None,
+) -> Path:
+    """Write one run as JSON and return the path. A name that ends in ``.gz`` is compressed; directories are made.
+
+    The document is put together in memory. Arguments and errors are those of :func:`export_json`.
+    """
+    from pathlib import Path
+
+    document = _document(results, ranks, include, exclude)
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators)
+    path = Path(filepath)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _core.write_file(os.fspath(path), (text + "\n").encode())
+    return path
+
+
+def export_json(
+    profiling_data: Runs,
+    filepath: StrPath,
+    ranks: Ranks = None,
+    include: Patterns = None,
+    exclude: Patterns = None,
+    verbose: bool = True,
+    indent: int | None = None,
+) -> list[Path]:
+    """Write one JSON document per run, with everything :func:`read_json` needs to give the run back.
+
+    Parameters
+    ----------
+    profiling_data
+        Results, one or several.
+    filepath
+        Where to; ``.json`` is appended to a name without a suffix, and a name that ends in ``.gz`` is compressed. With several
+        runs, each run's label becomes part of its file's name. Directories are made.
+    ranks
+        Which ranks; all if not given.
+    include, exclude
+        Regular expressions that match the beginning of a region's name.
+    verbose
+        Print a line per file.
+    indent
+        Spaces per level; everything on one line if not given.
+
+    Returns
+    -------
+    list of Path
+        The files, in the order of the runs; empty on a process that does not have the run (MPI).
+
+    Raises
+    ------
+    ValueError
+        If no results were given.
+    OSError
+        If a file cannot be written; an older file of that name is left as it was.
+    """
+    paths = []
+    for _, tail, results in labelled(profiling_data):
+        path = output_path(filepath, ".json", tail)
+        paths.append(write_json(results, path, include=include, exclude=exclude, ranks=ranks, indent=indent))
+        if verbose:
+            print(f"Wrote {path}")
+    return paths
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_json(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
+    """The results in a JSON document, compressed or not.
+
+    ``verbose`` has no effect. Raises FileNotFoundError, another OSError if the file cannot be read, JSONProfileError for a
+    document that is no profile, is of a later version or lacks something, and json.JSONDecodeError for what is no JSON.
+    """
+    import gzip
+
+    with open(file_path, "rb") as file:
+        data = file.read()
+    if data.startswith(b"\x1f\x8b"):
+        data = gzip.decompress(data)
+    document = json.loads(data.decode("utf-8", "replace"))
+    name = os.fspath(file_path)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise JSONProfileError(f"{name} is JSON, but not a profile")
+    version = document.get("format_version")
+    if not isinstance(version, int) or version > VERSION:
+        raise JSONProfileError(f"{name} has version {version} of the format; this package reads up to {VERSION}")
+    try:
+        return _results(document, file_path)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise JSONProfileError(f"{name} is a damaged profile: {type(error).__name__}: {error}") from error
+
+
+def _array(values: Any) -> Any:
+    import numpy as np
+
+    return None if values is None else np.array(values, dtype=np.int64)
+
+
+def _read_region(row: Mapping[str, Any]) -> Region:
+    from scope_profiler.region_results import Region
+
+    columns = {key: _array(row.get(key)) for key, _ in _COLUMNS}
+    return Region(
+        _array(row.get("start_times_ns", ())),
+        _array(row.get("end_times_ns", ())),
+        gpu_durations=columns["gpu_durations_ns"],
+        call_ids=columns["call_ids"],
+        parent_ids=columns["parent_ids"],
+        thread_ids=columns["thread_ids"],
+        task_ids=columns["task_ids"],
+        await_times=columns["await_ns"],
+        event_metadata=row.get("event_metadata"),
+        source_file=row.get("source_file"),
+        source_lineno=row.get("source_lineno"),
+        source_text=row.get("source_text"),
+        tags=tuple(row.get("tags", ())),
+        aggregate=row.get("aggregate"),
+        event_data_available=row.get("event_data_available", True),
+    )
+
+
+def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
+    from scope_profiler.concurrency import TaskInfo, ThreadInfo
+    from scope_profiler.likwid_data import LikwidRegionResult
+    from scope_profiler.mpi_region import MPIRegion
+    from scope_profiler.perf_events import PerfEventTotals
+    from scope_profiler.results import ProfilingResults
+
+    ranks: dict[str, dict[int, Region]] = {}
+    totals: dict[str, dict[int, int]] = {}
+    for row in document.get("regions", ()):
+        name, rank = row["name"], int(row["rank"])
+        ranks.setdefault(name, {})[rank] = _read_region(row)
+        if "exclusive_total_ns" in row:
+            totals.setdefault(name, {})[rank] = int(row["exclusive_total_ns"])
+
+    def table(key: str) -> dict[int, Any]:
+        return {int(rank): rows for rank, rows in document.get(key, {}).items()}
+
+    return ProfilingResults(
+        {name: MPIRegion(name, by_rank) for name, by_rank in ranks.items()},
+        metadata=document.get("metadata"),
+        num_ranks=document.get("num_ranks"),
+        likwid={r: {tag: LikwidRegionResult(**one) for tag, one in by_tag.items()} for r, by_tag in table("likwid").items()},
+        perf_events={
+            r: {name: PerfEventTotals(one["calls"], one["values"]) for name, one in by_region.items()}
+            for r, by_region in table("perf_events").items()
+        },
+        line_profile=table("line_profile"),
+        file_path=path,
+        exclusive_totals=totals,
+        event_data_available=document.get("event_data_available", True),
+        threads={r: [ThreadInfo(rank=r, **row) for row in rows] for r, rows in table("threads").items()},
+        tasks={r: [TaskInfo(rank=r, **row) for row in rows] for r, rows in table("tasks").items()},
+    )

@@ -1,0 +1,110 @@
+"""export_json and read_json: a run goes to JSON and comes back."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from export_helpers import int64, region, results_of, strict_json, task, thread
+from scope_profiler import PerfEventTotals, ProfileManager, read_h5_summary, write_profile
+from scope_profiler.json_export import JSONProfileError, export_json, read_json, write_json
+
+
+def full():
+    return results_of(
+        {"a": {0: region([100, 200], [150, 260], [0, 1], [-1, 2], call_ids=int64([0, 2]), parent_ids=int64([-1, -1]),
+                         await_times=int64([0, 30]), gpu_durations=int64([5, -1]), source_file="é.py", source_lineno=4,
+                         source_text="with a:", tags=("t", "u"), event_metadata=[{"k": [1, float("nan")]}, {}]),
+               1: region([7], [9])},
+         "b": {0: region([110], [120], [0], [-1], call_ids=int64([1]), parent_ids=int64([0]), await_times=int64([0]))}},
+        "a run", threads={0: [thread(0, "MainThread"), thread(1, "T")]}, tasks={0: [task(2, "Task-3", "f")]},
+        metadata={"start_time_ns": 50, "bad": float("inf"), "numbers": np.int64(3)},
+        perf_events={0: {"a": PerfEventTotals(2, {"cycles": 9})}})
+
+
+COLUMNS = "start_times_ns end_times_ns gpu_durations_ns call_ids parent_ids thread_ids task_ids await_times_ns exclusive_durations_ns".split()
+
+
+def contents(results):
+    regions = {}
+    for one in results:
+        for rank in one.ranks:
+            values = {name: getattr(one[rank], name) for name in COLUMNS}
+            regions[one.name, rank] = (
+                {name: None if v is None else v.tolist() for name, v in values.items()}, one[rank].source_file,
+                one[rank].source_lineno, one[rank].source_text, one[rank].tags, one[rank].exclusive_duration)
+    tables = [[{key: getattr(row, key) for key in ("index", "name", "rank")} for row in rows]
+              for table in (results.threads, results.tasks) for rows in table.values()]
+    return regions, tables, results.num_ranks, results.label, {r: {n: p.values for n, p in e.items()} for r, e in results.get_perf_events().items()}
+
+
+@pytest.mark.parametrize("name", ["p.json", "p.json.gz"])
+def test_a_run_comes_back_whole(tmp_path, name):
+    [path] = export_json(full(), tmp_path / "new" / name, verbose=False)
+    back = read_json(path)
+    assert contents(back) == contents(full())
+    assert back["a"][0].event_metadata == ({"k": [1, None]}, {}) and back["a"][1].event_metadata in ((), ({},))
+    assert back.metadata["start_time_ns"] == 50 and back.metadata["bad"] is None and back.metadata["numbers"] == 3
+    assert back.tasks[0][0].awaiting_time == 4e-09 and back.threads[0][1].cpu_time == 7e-09
+
+
+def test_the_document(tmp_path):
+    [path] = export_json(results_of({"a": {0: region([5], [8])}}, "x"), tmp_path / "p", verbose=False)
+    assert path.name == "p.json" and path.read_text().count("\n") == 1
+    document = strict_json(path)
+    assert document.pop("exporter").startswith("scope-profiler@")
+    assert document == {
+        "format": "scope-profiler-profile", "format_version": 1, "time_unit": "nanoseconds", "num_ranks": 1,
+        "event_data_available": True, "metadata": {"label": "x"},
+        "regions": [{"name": "a", "rank": 0, "start_times_ns": [5], "end_times_ns": [8]}]}
+    [path] = export_json(full(), tmp_path / "q.json", indent=1, verbose=False)
+    assert len(path.read_text().splitlines()) > 50 and strict_json(path)["num_ranks"] == 2
+
+
+def test_ranks_regions_and_names_of_files(tmp_path, capsys):
+    [path] = export_json(full(), tmp_path / "p", ranks=1)
+    assert capsys.readouterr().out == f"Wrote {path}\n"
+    assert [(row["name"], row["rank"]) for row in strict_json(path)["regions"]] == [("a", 1)] and "threads" not in strict_json(path)
+    assert [row["name"] for row in strict_json(write_json(full(), tmp_path / "q.json", include="b"))["regions"]] == ["b"]
+    names = [path.name for path in export_json([full(), full()], tmp_path / "p.x", verbose=False)]
+    assert names == ["p_a_run.x", "p_a_run_2.x"]
+    with pytest.raises(ValueError):
+        export_json([], tmp_path / "p")
+
+
+def test_a_summary_keeps_its_sums(tmp_path):
+    write_profile(full(), tmp_path / "run.h5")
+    summary = read_h5_summary(tmp_path / "run.h5")
+    [path] = export_json(summary, tmp_path / "s.json", verbose=False)
+    back = read_json(path)
+    assert not back.has_event_data and not back["a"][0].has_event_data
+    assert (back["a"].num_calls, back["a"].total_duration, back["b"].exclusive_duration) == (3, 1.12e-07, 1e-08)
+
+
+def test_a_recorded_run_with_its_overlap(tmp_path):
+    with ProfileManager.session(output=None, verbose=False, return_results=True, track_threads=True) as run:
+        with ProfileManager.region("outer", tags=["x"]), ProfileManager.metadata(k=1), ProfileManager.region("inner"):
+            pass
+    [path] = export_json(run.results, tmp_path / "p", verbose=False)
+    assert contents(read_json(path))[0] == contents(run.results)[0]
+
+
+@pytest.mark.parametrize(("text", "error", "says"), [
+    ('{"format":"x"}', JSONProfileError, "not a profile"),
+    ("[]", JSONProfileError, "not a profile"),
+    ('{"format":"scope-profiler-profile","format_version":9}', JSONProfileError, "version 9"),
+    ('{"format":"scope-profiler-profile","format_version":1,"regions":[{"name":"a"}]}', JSONProfileError, "rank"),
+    ('{"format":"scope-profiler-profile","format_version":1,"regions":3}', JSONProfileError, "damaged"),
+    ("{", json.JSONDecodeError, "Expecting"),
+])
+def test_what_is_no_profile_is_refused(tmp_path, text, error, says):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(error, match=says):
+        read_json(path)
+    path.write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(error):
+        read_json(path)
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "none.json")

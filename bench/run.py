@@ -27,6 +27,7 @@ BENCHMARKS = [
     Benchmark("decorated_threads", "calls:decorated_threads", "ns", "decorated call, threads tracked"),
     Benchmark("disabled_decorated", "calls:disabled_decorated", "ns", "decorated call while nothing records"),
     Benchmark("disabled_reused", "calls:disabled_reused", "ns", "`with` on a region object while nothing records"),
+    Benchmark("spool", "spool:spool_call", "ns", "what the spool adds to a recorded call", rounds=3, compared=False),
     Benchmark("thread_life", "calls:thread_life", "µs", "start and end of a tracked thread, above an untracked one", rounds=7),
     Benchmark("import", "whole:import_time", "ms", "`import scope_profiler`, above the bare interpreter", rounds=3),
     Benchmark("import_used", "whole:import_used_time", "ms", "the same with `ProfileManager, profile, region, session`", rounds=3),

@@ -151,6 +151,11 @@ class Output:
                 return
             self.line(text)
 
+    def clear(self) -> None:
+        """Empty the screen, if it is one."""
+        if self._stream is not None and _is_terminal(self._stream):
+            self._write("\x1b[H\x1b[2J")
+
     def flush(self) -> None:
         """Hand over what is buffered."""
         self._guard(lambda stream: stream.flush())

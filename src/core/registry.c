@@ -77,14 +77,15 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&fork_gate);
 }
 
+/* What before_fork locked, this thread still holds in the child. `collecting` may be that of a thread that is not here. */
 static void after_fork_in_child(void)
 {
-    pthread_mutex_init(&fork_gate, NULL);
     pthread_cond_init(&fork_changed, NULL);
     forks_waiting = 0;
-    pthread_mutex_init(&registry, NULL);
+    pthread_mutex_unlock(&fork_gate);
+    pthread_mutex_unlock(&registry);
     for (sp_run *run = runs; run; run = run->next_active) {
-        pthread_mutex_init(&run->lock, NULL);
+        pthread_mutex_unlock(&run->lock);
         pthread_mutex_init(&run->collecting, NULL);
         run->inherited = true;
         atomic_store(&run->follows, false);

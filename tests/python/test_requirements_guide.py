@@ -22,6 +22,8 @@ from scope_profiler.call_stack import build_call_arrays, split_by_lane
 
 pytestmark = pytest.mark.usefixtures("clean_manager")
 
+# Lower bounds of await times are far below the sleeps: a busy machine may stop a task between asking for the timer and giving up its
+# thread, which is running time. The exact arithmetic is tested with a clock that is moved by hand.
 SLACK = 2e-6  # between the clock of the calls and time.perf_counter_ns()
 
 
@@ -350,7 +352,7 @@ def test_a_call_records_how_much_of_it_was_spent_awaiting() -> None:
     with session(track_async=True) as run:
         asyncio.run(fetch())
     call = run.results["fetch"][0]
-    assert 0.0199 <= call.await_times[0] <= clock.between("before", "after") + SLACK
+    assert 0.01 <= call.await_times[0] <= clock.between("before", "after") + SLACK
     assert (call.durations - call.await_times)[0] >= 0.0199
     assert call.await_times[0] <= call.durations[0]
 
@@ -410,7 +412,7 @@ def test_a_row_of_the_task_table_describes_its_task() -> None:
     assert at["before"] - SLACK <= row.created_time <= at["made"] + SLACK
     assert at["ending"] - SLACK <= row.done_time <= at["after"] + SLACK
     assert row.running_time >= 0.0099
-    assert 0.0149 <= row.awaiting_time
+    assert 0.005 <= row.awaiting_time
     assert row.running_time + row.awaiting_time <= at["after"] - at["made"] + SLACK
     unfinished = the(rows, name_of_pending)
     assert unfinished.done_time is None and not unfinished.done and unfinished.coro_name == forever.__qualname__
@@ -442,7 +444,7 @@ def test_greenlets_are_rows_of_their_own_kind() -> None:
     assert (row.kind, row.name, row.coro_name, row.steps) == ("greenlet", "fetcher", target.__qualname__, 2)
     inside = run.results["inside"][0]
     assert inside.task_ids.tolist() == [row.index]
-    assert 0.0199 <= inside.await_times[0] <= clock.between("leave", "back") + SLACK
+    assert 0.01 <= inside.await_times[0] <= clock.between("leave", "back") + SLACK
     assert row.awaiting_time == pytest.approx(inside.await_times[0], abs=1e-9)
     assert row.running_time >= 0.0199 and row.done
 
@@ -510,7 +512,7 @@ def test_every_way_to_run_a_loop_is_covered(way: Any) -> None:
         way(main)
     call = run.results["nap"][0]
     assert call.num_calls == 2 and len(set(call.task_ids.tolist())) == 2
-    assert (call.await_times >= 0.0019).all()
+    assert (call.await_times > 0).all()
 
 
 def test_a_loop_made_before_the_session_is_covered_too() -> None:
@@ -548,7 +550,7 @@ def test_the_task_factory_of_the_application_stays_and_is_used() -> None:
     loop.close()
     assert len(made) == 2
     call = run.results["nap"][0]
-    assert call.task_ids[0] >= 0 and call.await_times[0] >= 0.0019
+    assert call.task_ids[0] >= 0 and call.await_times[0] > 0
 
 
 @pytest.mark.parametrize("kind", [OwnLoop, SealedLoop])
@@ -564,7 +566,7 @@ def test_any_other_loop_can_be_instrumented_by_hand(kind: Any) -> None:
         loop.run_until_complete(main())
     call = run.results["nap"][0]
     assert len(set(call.task_ids.tolist())) == 2 and -1 not in call.task_ids
-    assert (np.sort(call.await_times) >= (0.0099, 0.0199)).all()
+    assert (np.sort(call.await_times) >= (0.001, 0.01)).all()
     assert "create_task" not in vars(loop) and loop.get_task_factory() is None, "gone after the session"
 
 
@@ -581,7 +583,7 @@ def test_uvloop_is_followed_unaided() -> None:
     loop.close()
     call = run.results["nap"][0]
     assert len(set(call.task_ids.tolist())) == 2
-    assert (np.sort(call.await_times) >= (0.009, 0.019)).all()
+    assert (np.sort(call.await_times) >= (0.001, 0.01)).all()
 
 
 def test_greenlets_are_followed_in_every_thread() -> None:
@@ -725,7 +727,7 @@ def test_a_child_tracks_again_with_a_setup_of_its_own() -> None:
             on_threads(lambda: None, names=("worker",))
             results = manager.finalize(verbose=False, return_results=True)
             assert results.region_names == ["own"], "nothing of the parent"
-            assert results["own"][0].await_times[0] >= 0.0009
+            assert results["own"][0].await_times[0] > 0
             the(results.threads[0], "worker")
             manager.reset()
 

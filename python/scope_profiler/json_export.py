@@ -115,7 +115,7 @@ def _document(results: ProfilingResults, ranks: Ranks, include: Patterns, exclud
         "metadata": _plain(results.metadata),
         "regions": [_region(region.name, rank, region[rank]) for region in regions for rank in region.ranks if shown(rank)],
     }
-    tables = {
+    tables: dict[str, dict[int, Any]] = {
         "threads": {rank: [dict(zip(_THREAD, _thread(row))) for row in rows] for rank, rows in results.threads.items()},
         "tasks": {rank: [dict(zip(_TASK, _task(row))) for row in rows] for rank, rows in results.tasks.items()},
         "likwid": {

@@ -71,13 +71,14 @@ def load(path: StrPath, verbose: bool = False) -> ProfilingResults:
     Parameters
     ----------
     path
-        A profile in HDF5, of any version; or the spool of a run that is not written yet, as far as it goes
+        A profile in HDF5, of any version, or in JSON; or the spool of a run that is not written yet, as far as it goes
         (:func:`scope_profiler.spool_profile.read_spool`).
     verbose
         Has no effect; it is there for programs that pass it.
 
     Raises FileNotFoundError; another OSError if the file cannot be read; CorruptProfileError if it is damaged, inconsistent or
-    no profile; HDF5SchemaError if its schema is of a later version; ValueError for a report in HTML.
+    no profile; HDF5SchemaError if its schema is of a later version; what :func:`scope_profiler.read_json` raises for JSON;
+    ValueError for a report in HTML.
     """
     if os.path.isfile(path):
         found = sniff_profile_format(path)
@@ -85,29 +86,27 @@ def load(path: StrPath, verbose: bool = False) -> ProfilingResults:
             from scope_profiler.spool_profile import read_spool
 
             return read_spool(path)
-        _refuse_other_formats(path, found)
+        if found == FORMAT_JSON:
+            return _read_json(path)
+        if found == FORMAT_HTML:
+            raise ValueError(f"{os.fspath(path)} is an HTML report: what it was made from cannot be read back from it")
     return read_h5(path, verbose)
+
+
+def _read_json(path: StrPath) -> ProfilingResults:
+    from scope_profiler.json_export import read_json
+
+    return read_json(path)
 
 
 def read_profile(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
     """As :func:`load`, but the name decides what the file is."""
-    if os.path.isfile(file_path) and profile_format(file_path) == FORMAT_JSON:
-        _refuse_other_formats(file_path, FORMAT_JSON)
-    return read_h5(file_path, verbose)
+    return _read_json(file_path) if profile_format(file_path) == FORMAT_JSON else read_h5(file_path, verbose)
 
 
 def read_profile_summary(file_path: StrPath, **options: Any) -> ProfilingResults:
-    """:func:`read_h5_summary` for a file whose name says what it is."""
-    if os.path.isfile(file_path) and profile_format(file_path) == FORMAT_JSON:
-        _refuse_other_formats(file_path, FORMAT_JSON)
-    return read_h5_summary(file_path, **options)
-
-
-def _refuse_other_formats(path: StrPath, found: str) -> None:
-    if found == FORMAT_HTML:
-        raise ValueError(f"{os.fspath(path)} is an HTML report: what it was made from cannot be read back from it")
-    if found == FORMAT_JSON:
-        raise ValueError(f"{os.fspath(path)} is a profile in JSON; this version reads profiles in HDF5 only")
+    """:func:`read_h5_summary` for a file whose name says what it is; JSON is read whole, and ``options`` do not count."""
+    return _read_json(file_path) if profile_format(file_path) == FORMAT_JSON else read_h5_summary(file_path, **options)
 
 
 def read_h5(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
@@ -174,18 +173,19 @@ def write_profile(
     level: int | None = None,
     chunk_size: int | None = None,
 ) -> Path:
-    """Write results to an HDF5 file, with everything that they hold, and return its path.
+    """Write results to a file, with everything that they hold, and return its path: JSON for a name in ``.json`` or
+    ``.json.gz``, else HDF5.
 
     The file is written beside the old one, if there is one, and put in its place when it is complete.
 
     Parameters
     ----------
     results
-        What to write. Results without their calls (:func:`read_h5_summary`) cannot be written.
+        What to write. Results without their calls (:func:`read_h5_summary`) cannot be written in HDF5.
     file_path
         Where to. The directory must exist.
     compression
-        ``"auto"`` (and None), ``"none"``, ``"gzip"``, ``"lzf"`` or ``"zstd"``.
+        Of HDF5, as the rest. ``"auto"`` (and None), ``"none"``, ``"gzip"``, ``"lzf"`` or ``"zstd"``.
     level
         Of gzip (0-9) or zstd (1-22).
     chunk_size
@@ -195,8 +195,13 @@ def write_profile(
     """
     from pathlib import Path
 
-    if profile_format(file_path) != FORMAT_HDF5:
-        raise ValueError(f"{os.fspath(file_path)}: this version writes profiles in HDF5 only")
+    kind = profile_format(file_path)
+    if kind == FORMAT_HTML:
+        raise ValueError(f"{os.fspath(file_path)}: a profile cannot be written as HTML")
+    if kind == FORMAT_JSON:
+        from scope_profiler.json_export import write_json
+
+        return write_json(results, file_path)
     _core.write_h5(
         results._to_profile(), os.fspath(file_path), compression=compression, level=level, chunk_size=chunk_size
     )

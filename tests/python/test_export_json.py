@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from export_helpers import int64, region, results_of, strict_json, task, thread
-from scope_profiler import PerfEventTotals, ProfileManager, read_h5_summary, write_profile
+from scope_profiler import PerfEventTotals, ProfileManager, load, read_h5_summary, read_profile, write_profile
 from scope_profiler.json_export import JSONProfileError, export_json, read_json, write_json
 
 
@@ -88,6 +88,25 @@ def test_a_recorded_run_with_its_overlap(tmp_path):
             pass
     [path] = export_json(run.results, tmp_path / "p", verbose=False)
     assert contents(read_json(path))[0] == contents(run.results)[0]
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+def test_a_session_writes_json_by_the_name_of_its_output(tmp_path, name):
+    output = tmp_path / name
+    with ProfileManager.session(output=output, verbose=False, return_results=True, track_threads=True) as run:
+        with ProfileManager.region("a"), ProfileManager.region("b"):
+            pass
+    assert strict_json(output)["format"] == "scope-profiler-profile"
+    for back in (load(output), read_profile(output)):
+        assert contents(back)[0] == contents(run.results)[0] and back.threads[0][0].name == "MainThread"
+    copy = write_profile(load(output), tmp_path / f"copy.{name}")
+    assert contents(load(copy))[0] == contents(run.results)[0]
+
+
+def test_a_json_profile_is_known_by_its_content(tmp_path):
+    write_json(full(), tmp_path / "p.json")
+    (tmp_path / "p.json").rename(tmp_path / "p.data")
+    assert contents(load(tmp_path / "p.data")) == contents(full())
 
 
 @pytest.mark.parametrize(("text", "error", "says"), [

@@ -66,12 +66,18 @@ static void before_fork(void)
     while (fork_holders) pthread_cond_wait(&fork_changed, &fork_gate);
     forks_waiting--;
     pthread_mutex_lock(&registry);
-    for (sp_run *run = runs; run; run = run->next_active) pthread_mutex_lock(&run->lock);
+    for (sp_run *run = runs; run; run = run->next_active) {
+        pthread_mutex_lock(&run->lock);
+        if (run->store) run->store->operations->hold(run->store);
+    }
 }
 
 static void after_fork_in_parent(void)
 {
-    for (sp_run *run = runs; run; run = run->next_active) pthread_mutex_unlock(&run->lock);
+    for (sp_run *run = runs; run; run = run->next_active) {
+        if (run->store) run->store->operations->unhold(run->store);
+        pthread_mutex_unlock(&run->lock);
+    }
     pthread_mutex_unlock(&registry);
     pthread_cond_broadcast(&fork_changed);
     pthread_mutex_unlock(&fork_gate);

@@ -40,7 +40,10 @@ typedef struct sp_store_operations {
     void (*drop)(sp_store *store, void *memory, size_t bytes);
     /* Append a note: its parts one after the other. False when there is no room. */
     bool (*note)(sp_store *store, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes, size_t count);
-    /* In a forked child: what was recorded stays readable and writable, in private; the file is the parent's. */
+    /* Around a fork, in the parent: nothing of the store is half done at that moment. */
+    void (*hold)(sp_store *store);
+    void (*unhold)(sp_store *store);
+    /* In a forked child, instead of unhold: what was recorded stays readable and writable, in private; the file is the parent's. */
     void (*inherit)(sp_store *store);
     void (*release)(sp_store *store);
 } sp_store_operations;

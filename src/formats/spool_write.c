@@ -32,6 +32,7 @@ typedef struct sp_extent {
     uint64_t offset; /* in the file */
     size_t bytes;
     bool small;     /* cut from an arena */
+    bool full;      /* parked: all of its calls have begun */
     bool spare;     /* dropped, waiting to be taken up again */
 } sp_extent;
 
@@ -52,6 +53,7 @@ typedef struct sp_spool {
     size_t arena_used;
     char *journal; /* the chunk being appended to */
     size_t journal_used, journal_bytes;
+    bool forked;    /* a child may be reading the chunks that there are */
     bool limited;   /* the limit was reached */
     bool finished;  /* nothing is written any more */
     bool inherited; /* this process is a forked child: memory is private, the file is the parent's */
@@ -256,6 +258,10 @@ static void spool_park(sp_store *store, void *memory, size_t bytes)
 {
     sp_spool *spool = (sp_spool *)store;
     if (bytes < SMALL_LIMIT || spool->inherited) return;
+    pthread_mutex_lock(&spool->lock);
+    sp_extent *extent = extent_of(spool, memory);
+    if (extent) extent->full = true;
+    pthread_mutex_unlock(&spool->lock);
     let_go(memory, bytes);
 }
 
@@ -275,7 +281,7 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
         } else {
             munmap(extent->memory, extent->bytes);
             /* The header's page stays, so that a reader can step over the hole. */
-            if (!spool->inherited && !spool->finished) {
+            if (!spool->inherited && !spool->finished && !spool->forked) {
                 (void)fallocate(spool->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                                 (off_t)(extent->offset + SP_SPOOL_PAGE), (off_t)(extent->bytes - SP_SPOOL_PAGE));
             }
@@ -377,9 +383,23 @@ static void spool_release(sp_store *store)
     if (atomic_fetch_sub_explicit(&store->references, 1, memory_order_acq_rel) == 1) spool_free((sp_spool *)store);
 }
 
+static void spool_hold(sp_store *store)
+{
+    pthread_mutex_lock(&((sp_spool *)store)->lock);
+}
+
+static void spool_unhold(sp_store *store)
+{
+    sp_spool *spool = (sp_spool *)store;
+    spool->forked = true;
+    pthread_mutex_unlock(&spool->lock);
+}
+
 static void spool_inherit(sp_store *store);
 
-static const sp_store_operations operations = {spool_map, spool_park, spool_drop, spool_note, spool_inherit, spool_release};
+static const sp_store_operations operations = {
+    .map = spool_map, .park = spool_park, .drop = spool_drop, .note = spool_note, .hold = spool_hold,
+    .unhold = spool_unhold, .inherit = spool_inherit, .release = spool_release};
 
 /* ---- making and ending a spool ---- */
 
@@ -510,7 +530,15 @@ static void spool_inherit(sp_store *store)
     if (spool->inherited) return;
     spool->inherited = true;
     for (size_t i = 0; i < spool->extent_count; i++) {
-        if (!spool->extents[i].small) make_private(spool->extents[i].memory, spool->extents[i].bytes);
+        const sp_extent *extent = &spool->extents[i];
+        if (extent->small) continue;
+        /* A full block is not written to any more, but for the ends of calls that are open: it need not be copied. */
+        char *memory = MAP_FAILED;
+        if (extent->full) {
+            memory = mmap(extent->memory, extent->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+                          spool->file, (off_t)extent->offset);
+        }
+        if (memory == MAP_FAILED) make_private(extent->memory, extent->bytes);
     }
     for (size_t i = 0; i < spool->arena_count; i++) make_private(spool->arenas[i], ARENA_BYTES);
     close(spool->file);

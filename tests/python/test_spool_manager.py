@@ -355,3 +355,29 @@ def test_a_process_that_meets_an_old_spool_of_its_own_name_takes_the_next_number
         (tmp_path / f"p.h5.{os.getpid()}-{spooling._number + number}.spool").touch()
     with pm.session(output=tmp_path / "p.h5", verbose=False):
         assert len(spools(tmp_path)) == 4
+
+
+def test_a_fork_copies_little_of_a_long_run_and_the_child_can_report_it(python):
+    python(
+        HEAD
+        + """
+sp.setup(output="p.h5", checkpoint="numbered")
+def private():
+    with open("/proc/self/smaps_rollup") as lines:
+        return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Dirty", "Private_Clean")))
+enter("parent", 1_000_000)
+before = private()
+pid = os.fork()
+if not pid:
+    grown = private() - before
+    enter("child", 10)
+    results = sp.finalize(verbose=False, return_results=True)
+    counts = {name: results[name].num_calls for name in results.region_names}
+    assert counts == {"parent": 1_000_000, "child": 10}, counts
+    os._exit(0 if grown < 12_000 else 9)
+assert os.waitpid(pid, 0)[1] == 0
+enter("parent", 5)
+sp.finalize(verbose=False)
+assert sp.load("p.0001.h5")["parent"].num_calls == 1_000_005
+"""
+    )

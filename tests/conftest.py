@@ -1,8 +1,13 @@
 """What every test may ask for."""
 
 import os
+import signal
 
 import pytest
+
+# A background job starts with SIGINT ignored, and its children inherit that: tests that interrupt programs would hang.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

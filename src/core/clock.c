@@ -19,7 +19,8 @@ static void choose(void)
 {
     if (sp_clock_current == SP_CLOCK_INJECTED) return;
     const char *wish = getenv("SCOPE_PROFILER_CLOCK");
-    const bool counter = !(wish && strcmp(wish, "monotonic") == 0) && sp_platform_counter_usable();
+    const bool forced = wish && strcmp(wish, "tsc") == 0;
+    const bool counter = forced || (!(wish && strcmp(wish, "monotonic") == 0) && sp_platform_counter_usable());
     sp_clock_current = counter ? SP_CLOCK_COUNTER : SP_CLOCK_MONOTONIC;
     first_anchor = take_anchor();
 }

@@ -523,15 +523,13 @@ def play(seed: int) -> World:
                     actions(world, fibers, 4)
             except Boom:
                 pass
-        while world.waiting:
+        while world.waiting or (fibers is not None and fibers.ready):
             world.hand_over()
-        if fibers is not None:
-            fibers.end_all()
+            if fibers is not None:
+                fibers.end_all()  # what a greenlet does last may start a thread again
+        world.collect_ended()
         for one in world.generators:
             one.inner.close()
-        while world.waiting:
-            world.hand_over()
-        world.collect_ended()
     finally:
         world.recorder.close()
     return world

@@ -221,7 +221,9 @@ def test_our_files_are_not_larger(tmp_path: Path) -> None:
     for path in sorted(tmp_path.glob("*.h5")):
         results = sp.load(path)
         again = tmp_path / "again.h5"
-        sp.write_profile(results, again)
+        # How much the default level leaves depends on how even the times are: compare like with like.
+        options = {"compression": "gzip", "level": 9} if path.name == "level.h5" else {}
+        sp.write_profile(results, again, **options)
         assert again.stat().st_size <= path.stat().st_size, path.name
         again.unlink()
 

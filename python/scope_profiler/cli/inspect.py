@@ -152,7 +152,9 @@ def _print(results: ProfilingResults, arguments: argparse.Namespace, output: Out
     if arguments.tree:
         from scope_profiler.cli.tree import print_tree
 
-        complete = print_tree(results, regions, output, ranks=arguments.ranks, depth=arguments.depth)
+        complete = print_tree(
+            results, regions, output, ranks=arguments.ranks, depth=arguments.depth, limit=arguments.top
+        )
     elif not arguments.metadata_only:
         if regions:
             print_regions(

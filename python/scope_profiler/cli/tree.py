@@ -172,7 +172,8 @@ def print_tree(
             if lane in shown:
                 _print_lane(results, tree, below, roots[lane], rank, lane, depth, output)
         if len(shown) < len(lanes):
-            output.lines([f"{len(lanes) - len(shown)} more lanes with less time in them (--top 0 shows all)", ""])
+            rest = len(lanes) - len(shown)
+            output.lines([f"{rest} more {'lane' if rest == 1 else 'lanes'} with less time (--top 0 shows all)", ""])
     if empty:
         output.lines(["  (no calls)", ""])
     return complete

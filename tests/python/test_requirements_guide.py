@@ -441,7 +441,9 @@ def test_greenlets_are_rows_of_their_own_kind() -> None:
         lane.switch()
         assert lane.dead
     (row,) = run.results.tasks[0]
-    assert (row.kind, row.name, row.coro_name, row.steps) == ("greenlet", "fetcher", target.__qualname__, 2)
+    # Code objects of Python 3.10 do not know their qualified name, and a greenlet that runs has forgotten its function.
+    coro_name = target.__qualname__ if sys.version_info >= (3, 11) else target.__name__
+    assert (row.kind, row.name, row.coro_name, row.steps) == ("greenlet", "fetcher", coro_name, 2)
     inside = run.results["inside"][0]
     assert inside.task_ids.tolist() == [row.index]
     assert 0.01 <= inside.await_times[0] <= clock.between("leave", "back") + SLACK

@@ -178,7 +178,7 @@ static sp_status find_chunks(reader *r, sp_error *error)
         if (live && !add_chunk(r, offset)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
         offset += header->bytes;
     }
-    qsort(r->chunks, r->chunk_count, sizeof *r->chunks, by_sequence);
+    if (r->chunk_count) qsort(r->chunks, r->chunk_count, sizeof *r->chunks, by_sequence);
     return SP_OK;
 }
 

@@ -578,6 +578,15 @@ void sp_run_confirm(sp_run *run)
     pthread_mutex_unlock(&run->collecting);
 }
 
+/* After a failure no block counts as collected to its end: a run with a store would drop it with the next confirmation. */
+static void forget_choice(collection *c)
+{
+    for (size_t i = 0; i < c->source_count; i++) {
+        const source *s = &c->sources[i];
+        for (sp_block *block = s->first; block; block = following(s, block)) block->finished = false;
+    }
+}
+
 static void collection_free(collection *c)
 {
     sp_column_free(c->lane_keys, c->profile ? c->profile->call_count : 0);
@@ -615,6 +624,8 @@ sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_p
             *lane_keys = c.lane_keys;
             c.lane_keys = NULL;
         }
+    } else {
+        forget_choice(&c);
     }
     pthread_mutex_unlock(&run->collecting);
     sp_fork_release();

@@ -69,6 +69,7 @@ class Recording:
         self._lock = ProcessLock("finalize()")
         self._pid = os.getpid()
         self._confirmed = 0  # calls that are in a file
+        self._over = False  # reported after its last call could start
         self._reported = 0  # calls that are in a file or were handed out
         self._told = (0, 0)  # unmatched exits and lost calls that a warning has named
 
@@ -78,7 +79,12 @@ class Recording:
         return self._pid != os.getpid()
 
     def unreported(self) -> int:
-        """Calls that no finalize has reported, those that are still open included."""
+        """Calls that no finalize has reported, those that are still open included.
+
+        None once the run is over and was reported: what a thread had open at that moment is no loss to warn of.
+        """
+        if self._over:
+            return 0
         return max(0, sum(self.run.call_counts().values()) - self._reported)
 
     def finalize(self, *, need_results: bool) -> ProfilingResults | None:
@@ -106,6 +112,7 @@ class Recording:
                 self.end_spool()
             elif path is not None:
                 note_metadata(self.run, self.config)  # the program may have added to it
+            self._over = self.closed
             problems = self._problems(profile)
         for problem in problems:
             warn(problem)

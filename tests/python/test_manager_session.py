@@ -377,3 +377,24 @@ some(300); before = resident(); some(700); print(resident() - before)
 """
     )
     assert int(process.stdout) < 2500  # kB
+
+
+def test_a_call_that_is_open_when_a_session_ends_is_no_reason_to_warn_later(tmp_path):
+    manager = sp.ProfileManager()
+    entered, leave = threading.Event(), threading.Event()
+
+    def work():
+        with manager.region("open at the end"):
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=work)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with manager.session(output=tmp_path / "first.h5", track_threads=True, verbose=False):
+            thread.start()
+            entered.wait()
+        leave.set()
+        thread.join()
+        with manager.session(output=tmp_path / "second.h5", verbose=False):
+            pass

@@ -372,7 +372,7 @@ static sp_status read_isolated(int fd, uint64_t size, const char *path, const sp
                                sp_profile **profile, sp_error *error)
 {
     child_work work = {fd, size, path, selection};
-    const unsigned seconds = 10 + (unsigned)(size >> 21);
+    const unsigned seconds = 4 + (unsigned)(size >> 21); /* a whole small file takes milliseconds */
     const uint64_t memory = ((uint64_t)2 << 30) + size * 1100;
     int output;
     const sp_isolated ended = sp_run_isolated(read_in_child, &work, seconds, memory, &output);

@@ -47,6 +47,8 @@ typedef struct sp_spool {
     uint64_t sequence;
     sp_extent *extents;
     size_t extent_count, extent_size;
+    size_t spare_count; /* of the extents */
+    size_t hint;        /* below it the next extent is looked for first */
     char **arenas; /* the last one is being cut */
     size_t arena_count;
     uint64_t arena_offset;
@@ -137,10 +139,11 @@ static sp_extent *extent_new(sp_spool *spool)
 /* Take up a small chunk of exactly this size that was dropped. */
 static sp_extent *reuse(sp_spool *spool, size_t bytes)
 {
-    for (size_t i = 0; i < spool->extent_count; i++) {
+    for (size_t i = 0; spool->spare_count && i < spool->extent_count; i++) {
         sp_extent *extent = &spool->extents[i];
         if (!extent->spare || extent->bytes != bytes) continue;
         extent->spare = false;
+        spool->spare_count--;
         return extent;
     }
     return NULL;
@@ -239,9 +242,11 @@ static sp_chunk_header *chunk_new(sp_spool *spool, sp_chunk_kind kind, uint32_t 
 static sp_extent *extent_of(sp_spool *spool, const void *memory)
 {
     const char *chunk = (const char *)memory - sizeof(sp_chunk_header);
-    /* The latest ones are asked for most. */
-    for (size_t i = spool->extent_count; i-- > 0;) {
-        if (spool->extents[i].memory == chunk) return &spool->extents[i];
+    /* Runs let go of the logs of thousands of threads in the reverse of their order: the next one is just below the last. */
+    for (size_t tried = 0; tried < spool->extent_count; tried++) {
+        if (spool->hint == 0 || spool->hint > spool->extent_count) spool->hint = spool->extent_count;
+        sp_extent *extent = &spool->extents[--spool->hint];
+        if (extent->memory == chunk) return extent;
     }
     return NULL;
 }
@@ -277,6 +282,7 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
         if (!spool->inherited && !spool->finished) atomic_store_explicit(&header->dropped, 1, memory_order_release);
         if (extent->small) {
             extent->spare = !spool->inherited && !spool->finished;
+            spool->spare_count += extent->spare;
             if (extent->spare) let_go(memory, extent->bytes - sizeof *header);
         } else {
             munmap(extent->memory, extent->bytes);

@@ -109,12 +109,42 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_manual_clock,
 };
 
+/*
+ * Types and names are static: they belong to the first interpreter of the process, and end with it.
+ * Set when its exit handlers run.
+ */
+static bool ended;
+
+static PyObject *at_exit(PyObject *self, PyObject *none)
+{
+    sp_python_forget_asyncio();
+    ended = true;
+    Py_RETURN_NONE;
+}
+
+static int register_at_exit(void)
+{
+    static PyMethodDef method = {"_at_exit", at_exit, METH_NOARGS, "Let go of what belongs to the interpreter."};
+    PyObject *module = PyImport_ImportModule("atexit");
+    PyObject *function = module ? PyCFunction_New(&method, NULL) : NULL;
+    PyObject *done = function ? PyObject_CallMethod(module, "register", "O", function) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(function);
+    Py_XDECREF(module);
+    return done ? 0 : -1;
+}
+
 static int module_exec(PyObject *module)
 {
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
         PyErr_SetString(PyExc_ImportError, "scope_profiler records the main interpreter; it cannot be used in a subinterpreter");
         return -1;
     }
+    if (ended) {
+        PyErr_SetString(PyExc_ImportError, "scope_profiler can be imported once in a process; its interpreter has been finalized");
+        return -1;
+    }
+    if (register_at_exit() < 0) return -1;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (parts[i](module) < 0) return -1;
     }

@@ -783,6 +783,13 @@ static int intern(PyObject **name, const char *text)
     return *name ? 0 : -1;
 }
 
+void sp_python_forget_asyncio(void)
+{
+    Py_CLEAR(running_loop);
+    Py_CLEAR(current_tasks);
+    Py_CLEAR(current_task);
+}
+
 int sp_python_add_task_wrapper(PyObject *module)
 {
     followed = PyTuple_New(0);

@@ -23,6 +23,9 @@ sp_task *sp_task_adopt(sp_log *log);
 /* Names of tasks that live, as they are now. With the interpreter held. */
 void sp_task_names_refresh(sp_run *run);
 
+/* At exit: keep nothing of asyncio's, whose C module does not come up again in a later interpreter while something is kept. */
+void sp_python_forget_asyncio(void);
+
 int sp_python_add_task_wrapper(PyObject *module);
 
 #endif

@@ -263,7 +263,7 @@ def print_threads(
             f"{thread.name} (daemon)" if thread.daemon else thread.name,
             str(int(total.get("num_calls", 0))),
             seconds(float(total.get("region_time", 0.0))),
-            seconds(thread.cpu_time),
+            seconds(thread.cpu_time) if thread.cpu_time >= 0 else "-",
             seconds(thread.wall_time),
             seconds(thread.start_time),
             "alive" if thread.alive else seconds(thread.end_time),

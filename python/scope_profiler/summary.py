@@ -135,6 +135,11 @@ class _Table:
 # -- cells -------------------------------------------------------------------------------------------------------------
 
 
+def _cpu(thread: ThreadInfo) -> str:
+    """CPU time as text; a thread that was killed with its process has none that is known."""
+    return f"{thread.cpu_time:.6f}" if thread.cpu_time >= 0 else "-"
+
+
 def _seconds(ns: float | None) -> str:
     return "-" if ns is None else f"{ns / _NS:.6f}"
 
@@ -468,7 +473,7 @@ def _thread_facts(results: ProfilingResults, ranks: Sequence[int], threads: Sequ
     if wall and len(ranks) == 1:
         inside = sum(usage.get((thread.rank, thread.index), (0, 0))[1] for thread in threads) / _NS
         facts.append(f"{inside / wall:.2f} inside of regions on average over {wall:.3f} s")
-    facts.append(f"{sum(thread.cpu_time for thread in threads):.3f} s of CPU since they began")
+    facts.append(f"{sum(max(thread.cpu_time, 0) for thread in threads):.3f} s of CPU since they began")
     return ", ".join(facts)
 
 
@@ -487,10 +492,10 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
         wall = "alive" if thread.wall_time is None else f"{thread.wall_time:.6f}"
         name = cut(printable(thread.name), _NAME_WIDTH, middle=True)
         row = [str(thread.rank)] if ranked else []
-        rows.append([*row, str(thread.index), name, format_count(calls), _seconds(covered), f"{thread.cpu_time:.6f}", wall])
+        rows.append([*row, str(thread.index), name, format_count(calls), _seconds(covered), _cpu(thread), wall])
     lines = table(columns, rows)
     if len(threads) > len(busiest):
-        rest = sum(thread.cpu_time for thread in threads if id(thread) not in shown)
+        rest = sum(max(thread.cpu_time, 0) for thread in threads if id(thread) not in shown)
         lines.append(f"  and {len(threads) - len(busiest)} more threads with {rest:.6f} s of CPU in all")
     return lines
 

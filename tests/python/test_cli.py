@@ -126,6 +126,13 @@ def test_every_command_has_help(cli: Cli, command: str) -> None:
     assert process.stdout.startswith(f"usage: scope-profiler {command}")
 
 
+def test_run_shows_only_what_this_version_does(cli: Cli) -> None:
+    shown = cli("run", "--help").stdout
+    assert "--track-threads" in shown
+    for option in ("--line-profile", "--recursive", "--mpi-calls", "--aggregation-mode", "--memory-profile", "--include"):
+        assert option not in shown
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"), [("inspekt", "'inspect'"), ("chek", "'check'"), ("rn", "'run'"), ("--versoin", "'--version'")]
 )

@@ -234,3 +234,12 @@ def test_metadata_that_no_file_can_hold_are_left_out(killed, monkeypatch):
         metadata = sp.load(path).metadata
         assert metadata["recovered"] is True and metadata["start_time_ns"] > 1
         assert not {"nul", "huge", "half", "deep"} & metadata.keys() and metadata.get("good", 1) == 1
+
+
+def test_tables_show_no_cpu_time_where_none_is_known(killed, capsys):
+    """The CPU clock of a thread is read when it ends or is collected; a killed process did neither."""
+    spool = killed("sp.setup(output='p.h5', track_threads=True)\nenter('a')\ndie()")
+    assert main(["inspect", str(spool)]) == 0
+    shown = capsys.readouterr().out
+    [row] = [line for line in shown.splitlines() if "MainThread" in line]
+    assert " - " in row and "-0.0" not in shown, shown

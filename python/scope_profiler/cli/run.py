@@ -20,8 +20,18 @@ DESCRIPTION = (
 USAGE = f"{PROGRAM} run [OPTIONS] SCRIPT [ARGUMENTS]\n       {PROGRAM} run [OPTIONS] -m MODULE [ARGUMENTS]"
 DEFAULT_OUTPUT = "profiling_data.h5"
 
-# Options of recursive tracing, which this version does not have.
-_REFUSED = ("recursive", "all", "include", "exclude", "entrypoint", "memory_profile")
+# Options of modes that this version does not have: known, so that they are refused by name, but not shown.
+_REFUSED = (
+    "recursive",
+    "all",
+    "include",
+    "exclude",
+    "entrypoint",
+    "memory_profile",
+    "line_profile",
+    "aggregation_mode",
+    "mpi_calls",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,23 +58,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="record regions behind this opt-in tag; '*' is all (may be repeated)",
     )
     parser.add_argument("--buffer-limit", type=int, metavar="N", help="first capacity of the buffers, in calls")
-    parser.add_argument("--aggregation-mode", action="store_true", default=None, help="record sums only")
-    parser.add_argument("--line-profile", action="store_true", default=None, help="record times by line")
-    parser.add_argument("--memory-profile", action="store_true", help="record allocations")
+    parser.add_argument("--aggregation-mode", action="store_true", default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--line-profile", action="store_true", default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--memory-profile", action="store_true", help=argparse.SUPPRESS)
     recursive = parser.add_mutually_exclusive_group()
-    recursive.add_argument("--recursive", action="store_true", help="record every Python function of the script")
-    recursive.add_argument("--no-recursive", action="store_true", help="only marked regions (default)")
-    parser.add_argument("--all", action="store_true", help="with --recursive, library functions too")
+    recursive.add_argument("--recursive", action="store_true", help=argparse.SUPPRESS)
+    recursive.add_argument("--no-recursive", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--all", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--include", action="append", metavar="GLOB", help="with --recursive, only these functions (may be repeated)"
+        "--include", action="append", metavar="GLOB", help=argparse.SUPPRESS
     )
     parser.add_argument(
-        "--exclude", action="append", metavar="GLOB", help="with --recursive, not these functions (may be repeated)"
+        "--exclude", action="append", metavar="GLOB", help=argparse.SUPPRESS
     )
-    parser.add_argument("--entrypoint", metavar="NAME", help="with --recursive, the name of the outermost region")
+    parser.add_argument("--entrypoint", metavar="NAME", help=argparse.SUPPRESS)
     calls = parser.add_mutually_exclusive_group()
-    calls.add_argument("--mpi-calls", action="store_true", default=None, help="record calls of mpi4py")
-    calls.add_argument("--no-mpi-calls", dest="mpi_calls", action="store_false", help="do not (default)")
+    calls.add_argument("--mpi-calls", action="store_true", default=None, help=argparse.SUPPRESS)
+    calls.add_argument("--no-mpi-calls", dest="mpi_calls", action="store_false", help=argparse.SUPPRESS)
 
 
 # Options that take a value: what follows them is not the script.

@@ -276,11 +276,18 @@ static sp_ticks ended_after_finish(const sp_log *log)
     return latest;
 }
 
+/* The thread's CPU time, read when it is first asked for: a system call that most ends do without. */
+static int64_t cpu_once(int64_t *cpu)
+{
+    if (*cpu < 0) *cpu = sp_platform_own_cpu_ns();
+    return *cpu;
+}
+
 /* The destructor of the thread's key: plain C, no interpreter. */
 static void thread_end(void *record)
 {
     sp_thread *thread = record;
-    const int64_t cpu = sp_platform_own_cpu_ns();
+    int64_t cpu = -1;
     if (front_end.thread_ended) front_end.thread_ended(thread->front_end);
     pthread_mutex_lock(&registry);
     thread->hot = NULL;
@@ -291,9 +298,9 @@ static void thread_end(void *record)
         pthread_mutex_lock(&run->lock);
         /* Calls may have been recorded after the announced end, by destructors of the language's own thread state. */
         if (!log->row->released || log->finished_at != atomic_load_explicit(&log->next, memory_order_relaxed)) {
-            row_finish(log, sp_clock_read(), cpu);
+            row_finish(log, sp_clock_read(), cpu_once(&cpu));
         } else if (!run->dropped && ended_after_finish(log) > log->row->end) {
-            row_finish(log, ended_after_finish(log), cpu);
+            row_finish(log, ended_after_finish(log), cpu_once(&cpu));
         }
         log->orphaned = true;
         atomic_store(&log->thread, NULL);
@@ -430,8 +437,9 @@ static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
         run->rows = rows;
         run->row_size = size;
     }
-    char name[32];
-    sp_platform_thread_name(name, sizeof name);
+    /* The front end is about to name it; the system is asked only if it does not. */
+    char name[32] = "";
+    if (front_end.thread_registered == NULL) sp_platform_thread_name(name, sizeof name);
     sp_thread_row *row = calloc(1, sizeof *row);
     if (row == NULL) return false;
     row->name = strdup(name);
@@ -489,6 +497,13 @@ static sp_log *own_log(const sp_thread *thread, uint64_t token)
     return NULL;
 }
 
+static void name_by_system(sp_log *log)
+{
+    char name[32];
+    sp_platform_thread_name(name, sizeof name);
+    sp_run_describe_thread(log->run, log->row, name, log->row->ident, log->row->daemon);
+}
+
 static SP_NOINLINE sp_log *log_make(uint64_t token)
 {
     sp_thread *thread = sp_thread_current();
@@ -504,7 +519,9 @@ static SP_NOINLINE sp_log *log_make(uint64_t token)
     /* The front end may run code of the application, which may record, or even drop the run. */
     front_end.thread_registered(run, log->row);
     log = own_log(thread, token);
-    if (log) thread->hot = log;
+    if (log == NULL) return NULL;
+    thread->hot = log;
+    if (!log->row->named && log->run->tracks_threads) name_by_system(log);
     return log;
 }
 

@@ -62,7 +62,8 @@ def same_end(python: Program, program: str, mode: str, *arguments: str) -> subpr
     plain = _plain_ends[source, arguments]
     profiled = python(source, mode, *arguments, check=False)
     assert profiled.returncode == plain.returncode, profiled.stderr
-    assert normal(profiled.stderr) == normal(plain.stderr)
+    # Tasks that are pending are told of in the order of a set.
+    assert sorted(normal(profiled.stderr).splitlines()) == sorted(normal(plain.stderr).splitlines())
     if "auto" not in mode:  # that one prints its table
         assert profiled.stdout == plain.stdout
     return profiled
@@ -704,6 +705,9 @@ try:
 except ImportError as error:
     print(error)
 """
+    plain = "import asyncio; asyncio.run(asyncio.sleep(0))"
+    if subprocess.run([str(tmp_path / "embed"), plain], capture_output=True, timeout=240).returncode:
+        pytest.skip("this Python cannot import asyncio in its second interpreter")
     process = subprocess.run([str(tmp_path / "embed"), program], capture_output=True, text=True, timeout=240)
     assert process.returncode == 0, process.stderr
     assert process.stdout.endswith("finalized twice\n") and process.stderr == ""

@@ -107,18 +107,6 @@ static void choose_in_block(collection *c, const source *s, sp_block *block)
     block->finished = !open && block != s->last;
 }
 
-/* Open calls that the scanner remembers must not point into blocks that are about to go. */
-static void forget_closed(sp_log *log)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < log->scan_open_count; i++) {
-        if (atomic_load_explicit(&log->scan_open[i]->end, memory_order_acquire) == SP_SLOT_OPEN) {
-            log->scan_open[kept++] = log->scan_open[i];
-        }
-    }
-    log->scan_open_count = kept;
-}
-
 static sp_status choose(collection *c, sp_error *error)
 {
     sp_run *run = c->run;
@@ -136,7 +124,8 @@ static sp_status choose(collection *c, sp_error *error)
         for (sp_block *block = s->first; block; block = following(s, block)) choose_in_block(c, s, block);
     }
     pthread_mutex_lock(&run->lock);
-    for (size_t i = 0; i < c->source_count; i++) forget_closed(c->sources[i].log);
+    /* Open calls that the scanner remembers must not point into blocks that are about to go. */
+    for (size_t i = 0; i < c->source_count; i++) sp_log_forget_closed(c->sources[i].log);
     /* An anchor after every chosen end, so that no time is extrapolated. */
     sp_timeline_anchor(&run->timeline, 0);
     const size_t anchors = run->timeline.count;

@@ -293,9 +293,8 @@ static void remember_open(sp_log *log, sp_slot *slot)
     log->scan_open[log->scan_open_count++] = slot;
 }
 
-void sp_log_scan(sp_log *log)
+void sp_log_forget_closed(sp_log *log)
 {
-    const sp_run *run = log->run;
     size_t kept = 0;
     for (size_t i = 0; i < log->scan_open_count; i++) {
         if (atomic_load_explicit(&log->scan_open[i]->end, memory_order_acquire) == SP_SLOT_OPEN) {
@@ -303,6 +302,12 @@ void sp_log_scan(sp_log *log)
         }
     }
     log->scan_open_count = kept;
+}
+
+void sp_log_scan(sp_log *log)
+{
+    const sp_run *run = log->run;
+    sp_log_forget_closed(log);
 
     const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
     while (log->scan_block) {

@@ -146,6 +146,9 @@ bool sp_run_close_loose(sp_run *run, uint32_t region);
 void sp_run_scan(sp_run *run);
 void sp_log_scan(sp_log *log); /* of one log */
 
+/* Of the open calls that the scanner remembers, keep those that are still open. With run->lock held. */
+void sp_log_forget_closed(sp_log *log);
+
 /* Ids of the regions of the calls that are open now. *ids is malloc'ed; *count entries. */
 sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error *error);
 

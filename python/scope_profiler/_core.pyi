@@ -1,5 +1,6 @@
 """The C extension: recording, lanes, call tree and files. Internal; the package's other modules are its users."""
 
+import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -16,6 +17,7 @@ class CorruptProfileError(OSError): ...
 class HDF5SchemaError(ValueError): ...
 class NestingError(ValueError): ...
 class SummaryDataUnavailable(ValueError): ...
+class TraceFormatError(ValueError): ...
 
 # -- clock -------------------------------------------------------------------------------------------------------------
 
@@ -286,6 +288,22 @@ def make_profile(
     The last item of a row (percentiles) may be left out. ValueError names the region or column that does not fit, and a
     text that no file can hold (with a NUL or a lone surrogate). A Profile pickles.
     """
+
+# -- native traces (trace_object.c) ------------------------------------------------------------------------------------
+
+def read_trace(path: str | os.PathLike[str], /) -> tuple[int, Profile]:
+    """The rank and the calls of a ``.spt`` file. TraceFormatError, OSError."""
+
+def find_traces(inputs: Sequence[str | os.PathLike[str]], /) -> list[str]:
+    """Native output in files and directories, each file once. FileNotFoundError."""
+
+def load_traces(paths: Sequence[str | os.PathLike[str]], label: str | None = None, /) -> Profile:
+    """Files of any native format as one profile. TraceFormatError (also for a rank that two have), OSError."""
+
+def read_samples(path: str | os.PathLike[str], /) -> tuple[int, int, int, list[str], list[tuple[str, int]], bytes]:
+    """(rank, hz, ticks, regions, [(module, base)], samples of (int32 region, int32 module, uint64 address)) of a ``.sps`` file."""
+
+# -- profiles, continued -----------------------------------------------------------------------------------------------
 
 def replace_profile(profile: Profile, *, metadata: Mapping[str, Any] | None = None,
                     event_metadata: Mapping[int, str] | None = None) -> Profile:

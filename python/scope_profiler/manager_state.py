@@ -146,8 +146,10 @@ class ManagerState:
         if self.recording is not None:
             self.recording.closed = True
 
-    def finalize(self, recording: Recording | None, *, verbose: bool, return_results: bool) -> ProfilingResults | None:
-        """Report ``recording``; None is a manager with nothing to report."""
+    def finalize(
+        self, recording: Recording | None, *, verbose: bool, return_results: bool, native_traces: Any = None
+    ) -> ProfilingResults | None:
+        """Report ``recording``, with native traces; None is a manager with nothing to report."""
         is_current = recording is self.recording
         if is_current and self.configured:
             # Not active any more even if it fails: a new run may replace this one, and this one can be tried again.
@@ -158,7 +160,7 @@ class ManagerState:
             self.last_results = _empty_results(self.config)
             return self.last_results
         try:
-            results = recording.finalize(need_results=verbose or return_results)
+            results = recording.finalize(need_results=verbose or return_results, native_traces=native_traces)
         except BaseException:
             if return_results and recording.unwritten is not None:
                 self.last_results = recording.unwritten

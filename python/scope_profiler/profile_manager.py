@@ -79,19 +79,15 @@ class ProfilingRun:
         """As :meth:`ProfileManager.finalize`, with results. RuntimeError once another run has replaced this one."""
         if not self._is_current():
             raise RuntimeError("this run has been replaced by another or reset; its manager no longer has its calls")
-        _refuse_native_traces(native_traces)
         try:
-            self.results = self._state.finalize(self._recording, verbose=verbose, return_results=return_results)
+            self.results = self._state.finalize(
+                self._recording, verbose=verbose, return_results=return_results, native_traces=native_traces
+            )
         except BaseException:
             if return_results and self._recording is not None:
                 self.results = self._recording.unwritten
             raise
         return self.results
-
-
-def _refuse_native_traces(native_traces: Any) -> None:
-    if native_traces:
-        raise ValueError("native_traces is not available in this version of scope-profiler")
 
 
 class ProfileManager:
@@ -188,16 +184,21 @@ class ProfileManager:
         holds the calls that ended since; call ids go on. Without a file every finalize reports all calls again. Calls
         that are open now are reported once they are closed.
 
+        ``native_traces`` are traces of C and Fortran programs (paths or directories, see
+        :func:`scope_profiler.native_trace.find_traces`) that belong to the run: their calls are reported with it, on their rank
+        and beside its threads and tasks.
+
         If anything fails, no call is lost, the old file is intact, and finalize can be repeated.
 
         Raises
         ------
         OSError
-            The file cannot be written.
+            The file cannot be written, or a trace cannot be read.
+        ValueError
+            A trace is damaged (TraceFormatError), or has a region that the run has too.
         """
-        _refuse_native_traces(native_traces)
         state = cls._state
-        return state.finalize(state.recording, verbose=verbose, return_results=return_results)
+        return state.finalize(state.recording, verbose=verbose, return_results=return_results, native_traces=native_traces)
 
     @classmethod
     def session(
@@ -225,7 +226,6 @@ class ProfileManager:
         """
         from .profiling_session import ProfilingSession
 
-        _refuse_native_traces(native_traces)
         settings = dict(overrides)
         # What is wrong without looking at the file of settings is told here, not when the session is entered.
         validate(merge_settings(resolve_output(output, settings)[0], options, None))
@@ -238,7 +238,9 @@ class ProfileManager:
             "region_tags": region_tags,
             **settings,
         }
-        return ProfilingSession(cls, start, verbose=verbose, return_results=return_results)
+        return ProfilingSession(
+            cls, start, verbose=verbose, return_results=return_results, native_traces=native_traces
+        )
 
     @classmethod
     def reset(cls) -> None:

@@ -29,12 +29,19 @@ class ProfilingSession:
     ROOT_REGION_NAME = ROOT_REGION
 
     def __init__(
-        self, manager: type[ProfileManager], start: dict[str, Any], *, verbose: bool, return_results: bool
+        self,
+        manager: type[ProfileManager],
+        start: dict[str, Any],
+        *,
+        verbose: bool,
+        return_results: bool,
+        native_traces: Any = None,
     ) -> None:
         self._manager = manager
         self._start = start
         self._verbose = verbose
         self._return_results = return_results
+        self._native_traces = native_traces
         self._recording: Recording | None = None
         self._root: Generator[None, None, None] | None = None
         self.results: ProfilingResults | None = None
@@ -76,7 +83,9 @@ class ProfilingSession:
                 return
             recording.owned_by_session = False
         try:
-            results = state.finalize(recording, verbose=self._verbose, return_results=self._return_results)
+            results = state.finalize(
+                recording, verbose=self._verbose, return_results=self._return_results, native_traces=self._native_traces
+            )
         except BaseException:
             if self._return_results and recording is not None:
                 self.results = recording.unwritten
@@ -93,7 +102,9 @@ class ProfilingSession:
         return decorated
 
     def _again(self) -> ProfilingSession:
-        return ProfilingSession(self._manager, self._start, verbose=self._verbose, return_results=self._return_results)
+        return ProfilingSession(
+            self._manager, self._start, verbose=self._verbose, return_results=self._return_results, native_traces=self._native_traces
+        )
 
 
 def _hold(region: Region) -> Generator[None, None, None]:

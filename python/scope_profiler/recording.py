@@ -13,6 +13,8 @@ from .spool_metadata import note_metadata
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._core import Profile, Run
     from .profile_config import ProfilingConfig
     from .results import ProfilingResults
@@ -87,7 +89,7 @@ class Recording:
             return 0
         return max(0, sum(self.run.call_counts().values()) - self._reported)
 
-    def finalize(self, *, need_results: bool) -> ProfilingResults | None:
+    def finalize(self, *, need_results: bool, native_traces: Any = None) -> ProfilingResults | None:
         """Report every call that is over and not in a file yet: into the file, as results, or both.
 
         After an OSError or any other failure the calls are still there, and ``unwritten`` shows them if results were wanted.
@@ -97,16 +99,18 @@ class Recording:
         with self._lock:
             self.unwritten = None
             mark = self.events.mark()
-            profile = self._describe(self.run.collect())
+            profile = recorded = self._describe(self.run.collect())
+            if native_traces:
+                profile = self._join_traces(recorded, native_traces, need_results)
             path = self._next_path(profile)
             results = self._results(profile, path) if need_results else None
             if path is None:
-                self._reported = self._confirmed + profile.call_count
+                self._reported = self._confirmed + recorded.call_count
             else:
                 self._write(profile, results, path)
                 self.run.confirm()
                 self.events.drop(mark)
-                self._confirmed += profile.call_count
+                self._confirmed += recorded.call_count
                 self._reported = self._confirmed
             if path is not None and self.closed:
                 self.end_spool()
@@ -137,6 +141,15 @@ class Recording:
         if lost:
             metadata["lost_calls"] = lost
         return replace_profile(profile, metadata=metadata, event_metadata=self.events.texts(profile) or None)
+
+    def _join_traces(self, profile: Profile, native_traces: Any, need_results: bool) -> Profile:
+        from .native_trace import join_traces
+
+        try:
+            return join_traces(profile, native_traces)
+        except BaseException:
+            self.unwritten = self._results(profile, None) if need_results else None
+            raise
 
     def _next_path(self, profile: Profile) -> str | None:
         """The file to write, if any."""

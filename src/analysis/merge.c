@@ -710,17 +710,28 @@ static bool place_lanes(plan *p, rank_uses *u)
     return true;
 }
 
+/* A region that two sets have on the same rank. */
 static const char *repeated_region(const plan *p)
 {
-    uint32_t *owner = calloc(p->out->name_count + 1, sizeof *owner);
-    const char *found = NULL;
-    for (size_t i = 0; owner && found == NULL && i < p->piece_count; i++) {
-        const uint32_t name = p->out->rows[p->pieces[i].row].name, part = p->pieces[i].part + 1;
-        if (owner[name] != 0 && owner[name] != part) found = p->out->names[name];
-        owner[name] = part;
+    for (size_t i = 1; i < p->piece_count; i++) {
+        const piece *piece = &p->pieces[i], *before = piece - 1;
+        if (piece->row == before->row && piece->part != before->part) return p->out->names[p->out->rows[piece->row].name];
     }
-    free(owner);
-    return found;
+    return NULL;
+}
+
+/* The smallest call id of rows that follow each other: where the ids of their new tree begin. */
+static int64_t first_id(const sp_profile *profile, size_t first_row, size_t row_count)
+{
+    const int64_t *ids = profile->columns[SP_COLUMN_CALL_ID];
+    int64_t smallest = INT64_MAX;
+    for (size_t i = first_row; ids && i < first_row + row_count; i++) {
+        const sp_row *row = &profile->rows[i];
+        for (uint64_t c = row->first; c < row->first + row->count; c++) {
+            if (ids[c] >= 0 && ids[c] < smallest) smallest = ids[c];
+        }
+    }
+    return smallest == INT64_MAX ? 0 : smallest;
 }
 
 /* Where several sets have calls on a rank, their tree is that of all of them. */
@@ -736,7 +747,7 @@ static sp_status resolve_shared(plan *p, rank_uses *u, sp_error *error)
         while (first + count < out->row_count && out->rows[first + count].rank == rank) count++;
         if (use_of(u, rank)->sets < 2) continue;
         sp_error reason;
-        const sp_status status = sp_profile_resolve_rows(out, first, count, 0, &reason);
+        const sp_status status = sp_profile_resolve_rows(out, first, count, first_id(out, first, count), &reason);
         if (status == SP_ERR_NESTING) out->nested = false;
         if (status == SP_OK || status == SP_ERR_NESTING) continue;
         if (error) *error = reason;

@@ -17,7 +17,7 @@ sp_status sp_profile_merge(const sp_profile *const *parts, size_t count, sp_prof
 
 /*
  * Put different runs side by side, keeping everything. Regions must differ: SP_ERR_INVALID names one that two sets
- * have.
+ * have on the same rank.
  *
  *   metadata   the earlier set wins key by key, but mpi_size is the largest
  *   lanes      threads and tasks of a rank that an earlier set has too get new numbers after its own, so that lanes of

@@ -283,6 +283,15 @@ void sp_profile_clear_metadata(sp_profile *profile)
     profile->metadata_count = 0;
 }
 
+void sp_profile_drop_metadata(sp_profile *profile, const char *key)
+{
+    sp_metadata *entry = (sp_metadata *)sp_profile_find_metadata(profile, key);
+    if (entry == NULL) return;
+    free_metadata(entry);
+    const size_t after = (size_t)(profile->metadata + --profile->metadata_count - entry);
+    memmove(entry, entry + 1, after * sizeof *entry);
+}
+
 /* Put `entry`, whose parts now belong to the profile or are freed, in the place of its key. */
 static sp_status put_metadata(sp_profile *profile, sp_metadata *entry)
 {

@@ -202,6 +202,7 @@ sp_status sp_profile_set_bool(sp_profile *profile, const char *key, bool value);
 sp_status sp_profile_set_string(sp_profile *profile, const char *key, const char *value);
 sp_status sp_profile_set_strings(sp_profile *profile, const char *key, const char *const *list, size_t size);
 void sp_profile_clear_metadata(sp_profile *profile);
+void sp_profile_drop_metadata(sp_profile *profile, const char *key); /* nothing if there is none of that key */
 const sp_metadata *sp_profile_find_metadata(const sp_profile *profile, const char *key);
 
 #endif

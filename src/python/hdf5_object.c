@@ -14,11 +14,6 @@
 #include "formats/hdf5.h"
 #include "python/profile_object.h"
 
-typedef struct library_turn {
-    PyObject *h5py_lock; /* held, or NULL */
-    PyThreadState *thread;
-} library_turn;
-
 /* h5py's lock, if h5py is loaded and we share libhdf5 with it. A new reference, or NULL without an exception. */
 static PyObject *find_h5py_lock(void)
 {
@@ -29,9 +24,9 @@ static PyObject *find_h5py_lock(void)
     return lock;
 }
 
-static int begin_turn(library_turn *turn)
+int sp_hdf5_turn_begin(sp_hdf5_turn *turn)
 {
-    *turn = (library_turn){0};
+    *turn = (sp_hdf5_turn){0};
     if (sp_hdf5_concurrent()) {
         turn->thread = PyEval_SaveThread();
         return 0;
@@ -51,7 +46,7 @@ static int begin_turn(library_turn *turn)
     return 0;
 }
 
-static void end_turn(library_turn *turn)
+void sp_hdf5_turn_end(sp_hdf5_turn *turn)
 {
     if (turn->thread) PyEval_RestoreThread(turn->thread);
     if (turn->h5py_lock == NULL) return;
@@ -117,13 +112,13 @@ static PyObject *write_h5(PyObject *module, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     sp_profile *profile = sp_profile_object_get(object);
-    library_turn turn;
-    if (profile == NULL || parse_options(compression, level, chunk_size, &options) < 0 || begin_turn(&turn) < 0) {
+    sp_hdf5_turn turn;
+    if (profile == NULL || parse_options(compression, level, chunk_size, &options) < 0 || sp_hdf5_turn_begin(&turn) < 0) {
         goto done;
     }
     sp_error error = {0};
     const sp_status status = sp_hdf5_write(profile, PyBytes_AS_STRING(path), &options, &error);
-    end_turn(&turn);
+    sp_hdf5_turn_end(&turn);
     if (status == SP_OK) result = Py_NewRef(Py_None);
     else sp_python_raise(status, &error, PyBytes_AS_STRING(path));
 done:
@@ -195,9 +190,9 @@ static PyObject *read_h5(PyObject *module, PyObject *args, PyObject *kwargs)
     sp_hdf5_selection selection = {.summary = summary};
     const char **names = NULL;
     uint32_t *rank_list = NULL;
-    library_turn turn;
+    sp_hdf5_turn turn;
     if (parse_regions(regions, &kept, &names, &selection.region_count) < 0 ||
-        parse_ranks(ranks, &rank_list, &selection.rank_count) < 0 || begin_turn(&turn) < 0) {
+        parse_ranks(ranks, &rank_list, &selection.rank_count) < 0 || sp_hdf5_turn_begin(&turn) < 0) {
         goto done;
     }
     selection.regions = names;
@@ -205,7 +200,7 @@ static PyObject *read_h5(PyObject *module, PyObject *args, PyObject *kwargs)
     sp_error error = {0};
     sp_profile *profile = NULL;
     const sp_status status = sp_hdf5_read(PyBytes_AS_STRING(path), &selection, &profile, &error);
-    end_turn(&turn);
+    sp_hdf5_turn_end(&turn);
     if (status == SP_OK) result = sp_profile_object_new(profile);
     else raise_for_reading(status, &error, PyBytes_AS_STRING(path), summary);
 done:

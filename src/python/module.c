@@ -16,6 +16,7 @@
 #include "python/records.h"
 #include "python/spool_object.h"
 #include "python/task_wrapper.h"
+#include "python/trace_object.h"
 #include "python/trio_instrument.h"
 
 static sp_state the_state;
@@ -100,6 +101,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_run,
     sp_python_add_records,
     sp_python_add_spool,
+    sp_python_add_traces,
     sp_python_add_thread_hook,
     sp_python_add_trio_instrument,
     sp_python_add_greenlets,

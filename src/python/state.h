@@ -84,6 +84,7 @@ typedef struct sp_state {
     PyObject *schema_error;  /* HDF5SchemaError(ValueError) */
     PyObject *nesting_error; /* NestingError(ValueError) */
     PyObject *summary_error; /* SummaryDataUnavailable(ValueError) */
+    PyObject *trace_error;   /* TraceFormatError(ValueError) */
     PyTypeObject *profile_type, *column_type, *values_type;
 } sp_state;
 

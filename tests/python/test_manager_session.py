@@ -67,8 +67,6 @@ def test_unknown_and_unusable_settings_are_told_at_once(pm):
         pm.session(sp.ProfilingOptions(metadata_detail="some"))
     with pytest.raises(TypeError, match="ProfilingOptions"):
         pm.session(lambda: None)
-    with pytest.raises(ValueError, match="native_traces"):
-        pm.session(native_traces=["a.spt"])
 
 
 def test_a_session_can_be_entered_again_but_not_twice(pm):

@@ -190,7 +190,9 @@ def test_calls_of_one_set_may_lie_inside_those_of_another():
 
 def test_a_region_in_two_sets_is_named():
     with pytest.raises(ValueError, match="'solve'"):
-        _core.union_profiles([profile([("solve", 0, [(0, 1)])]), profile([("solve", 1, [(0, 1)])])])
+        _core.union_profiles([profile([("solve", 0, [(0, 1)])]), profile([("solve", 0, [(2, 3)])])])
+    apart = _core.union_profiles([profile([("solve", 0, [(0, 1)])]), profile([("solve", 1, [(2, 3)])])])
+    assert apart.names == ["solve"] and [row[1:4] for row in apart.rows] == [(0, 0, 1), (1, 1, 1)]
 
 
 def test_one_set_is_itself_and_empty_sets_add_nothing():

@@ -25,6 +25,8 @@ COMMANDS = {
     "inspect": ("scope_profiler.cli.inspect", "print regions, threads, tasks and metadata of profiles"),
     "diff": ("scope_profiler.cli.diff", "compare the regions of two profiles"),
     "check": ("scope_profiler.cli.check", "fail when a profile is slower than a baseline allows"),
+    "import-native": ("scope_profiler.cli.import_native", "write traces of C and Fortran programs as a profile"),
+    "native-lines": ("scope_profiler.cli.native_lines", "print the source lines that native samples fell on"),
     "top": ("scope_profiler.cli.top", "watch a running program: regions, threads and tasks"),
     "recover": ("scope_profiler.cli.recover", "write the profile of a process that was killed"),
 }

@@ -1,12 +1,28 @@
 /*
- * scope_profiler.h - the one installed C header of scope-profiler.
+ * scope_profiler.h - regions of C, C++ and Fortran programs, on one timeline with those of Python.
  *
- * Times are nanoseconds of CLOCK_MONOTONIC (the clock behind Python's time.perf_counter_ns() on Linux). Strings are UTF-8
- * and NUL-terminated; the library copies every string it keeps. Nothing in the library prints or ends the process.
+ *     sp_init("profile", 0);                 // records into profile_rank00000.h5
+ *     int solve = sp_region("solve");
+ *     sp_begin(solve); ... sp_end(solve);    // or, for a block of C or C++:  { SP_SCOPE("solve"); ... }
+ *     sp_finalize();                         // writes the file
+ *
+ * Inside a Python process in which scope_profiler records, nothing of this is needed but the regions: they are recorded into
+ * the run of Python's ProfileManager, on the lane of the thread or task that calls, without a link to Python. See "One
+ * timeline" below.
+ *
+ * Everything may be called from any thread. A profiler that is NULL or does not record makes every call harmless: it costs
+ * one test. Functions that return int return an sp_status unless they say otherwise. Times are nanoseconds of
+ * CLOCK_MONOTONIC (the clock behind Python's time.perf_counter_ns() on Linux). Strings are UTF-8 and NUL-terminated; the
+ * library copies every string it keeps. Nothing in the library prints or ends the process.
+ *
+ * Macros that a program may define before it includes this header:
+ *   SP_DISABLE_PROFILING   everything compiles to nothing, and no library is needed
+ *   SP_NO_INLINE           the recording functions are called, not inlined (their test of "is anything recorded" too)
  */
 #ifndef SCOPE_PROFILER_H
 #define SCOPE_PROFILER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -23,6 +39,12 @@ extern "C" {
 #define SP_VERSION_MINOR 0
 #define SP_VERSION_PATCH 0
 #define SP_VERSION "1.0.0"
+
+/* Version of the .spt files that are written. */
+#define SP_FORMAT_VERSION 2
+
+/* What sp_region() returns where there is nothing to record into. */
+#define SP_INVALID_REGION (-1)
 
 /*
  * Every status the library returns, in one table: X(name, value, text). Numbers up to SP_ERR_UNSUPPORTED are those of
@@ -49,9 +71,39 @@ typedef enum sp_status {
 #define SP_STATUS_ENUM(name, value, text) name = value,
     SP_STATUS_MAP(SP_STATUS_ENUM)
 #undef SP_STATUS_ENUM
+    SP_STATUS_END /* one more than the last; no status */
 } sp_status;
 
-/* The name of a status in words. Never NULL; unknown numbers give "unknown status". */
+/* What a profiler writes: HDF5 (`<prefix>_rank00000.h5`), or a trace (.spt), which has the calls and no lanes. */
+typedef enum sp_output_format { SP_OUTPUT_HDF5 = 0, SP_OUTPUT_TRACE = 1 } sp_output_format;
+
+/* One recording with its regions and its file; opaque. */
+typedef struct sp_profiler sp_profiler;
+
+/* A stack of calls that is not a thread's: a fiber's, a coroutine's; opaque. */
+typedef struct sp_lane sp_lane;
+
+/* The completed calls of a region; the minimum and the maximum are 0 where there are none. */
+typedef struct sp_region_stats {
+    int64_t calls;
+    int64_t total_ns;
+    int64_t min_ns;
+    int64_t max_ns;
+} sp_region_stats;
+
+/* One open call, to be ended by sp_scope_end(). A slot of -1: nothing to end. The last two belong to the library. */
+typedef struct sp_scope {
+    sp_profiler *profiler;
+    int region;
+    int64_t slot;
+    uint64_t thread;
+} sp_scope;
+
+#ifndef SP_DISABLE_PROFILING
+
+/* ---- the library ---- */
+
+/* A status in words. Never NULL; unknown numbers give "unknown status". */
 SP_API const char *sp_error_string(int status);
 
 /* "major.minor.patch" of the library that is loaded. */
@@ -59,6 +111,417 @@ SP_API const char *sp_version(void);
 
 /* Nanoseconds of CLOCK_MONOTONIC, or -1 where there is no such clock. */
 SP_API int64_t sp_now_ns(void);
+
+/* ---- the default profiler ---- */
+
+/*
+ * Start recording into `<prefix>_rank<rank as five digits>.h5`; a NULL prefix is "scope_profile". A default profiler that is
+ * active already is replaced: what it has not written is given up. In a Python process whose ProfileManager records, the
+ * regions join that run, and no file of their own is written. 0 if it worked.
+ */
+SP_API int sp_init(const char *prefix, int rank);
+
+/* Write the file and stop. On failure the profiler goes on recording, and the call can be repeated. 0 when there is nothing
+ * to finalize, or when Python writes the run. Regions that are open end now, and are marked as open in the file. */
+SP_API int sp_finalize(void);
+
+/*
+ * The handle of the region `name`, made at its first use: found by a hash, good for as long as the process lives, through
+ * every sp_init() and sp_finalize(). SP_INVALID_REGION for NULL, before the first sp_init() (unless Python records), and
+ * without memory. `source_file` may be NULL and `source_line` -1: the first that names a place wins.
+ */
+SP_API int sp_region(const char *name);
+SP_API int sp_region_at(const char *name, const char *source_file, int source_line);
+#define SP_REGION_AT(name) sp_region_at((name), __FILE__, __LINE__)
+
+/*
+ * Enter a region; leave it. sp_end closes the newest open call of that region on the calling lane, whatever else is open.
+ * Recursion has no limit. An end without a call to close is counted (the file's metadata have "unmatched_ends"), and is
+ * sp_profiler_last_error().
+ */
+SP_API void sp_begin(int region);
+SP_API void sp_end(int region);
+
+/* Times that a region was entered. Readable after sp_finalize(). */
+SP_API int64_t sp_num_calls(int region);
+
+/* Put what is complete into the file, and go on. */
+SP_API int sp_flush(void);
+
+/* Give up all calls, keep the regions. SP_ERR_OPEN_SCOPES while a region is open. */
+SP_API int sp_reset(void);
+
+/* Whether calls are recorded now (1) or not (0). */
+SP_API int sp_is_active(void);
+
+/* The file; NULL before sp_init(), and when Python writes it. Valid until the next call that changes it. */
+SP_API const char *sp_output_path(void);
+
+/* Choose what is written, any time before it is. SP_ERR_UNSUPPORTED for anything else than the two formats. */
+SP_API int sp_set_output_format(sp_output_format format);
+SP_API sp_output_format sp_current_output_format(void);
+
+/* The profiler that the functions without one use; NULL before anything was to be recorded. */
+SP_API sp_profiler *sp_default_profiler(void);
+
+/* ---- profilers of one's own: each has its regions, calls and file ---- */
+
+SP_API sp_profiler *sp_create(const char *prefix, int rank);
+
+/* Let go of a profiler, without writing. Only when no thread uses it any more. */
+SP_API void sp_destroy(sp_profiler *profiler);
+
+SP_API int sp_profiler_finalize(sp_profiler *profiler);
+SP_API int sp_profiler_flush(sp_profiler *profiler);
+SP_API int sp_profiler_reset(sp_profiler *profiler);
+SP_API int sp_profiler_region(sp_profiler *profiler, const char *name);
+SP_API int sp_profiler_region_at(sp_profiler *profiler, const char *name, const char *source_file, int source_line);
+#define SP_PROFILER_REGION_AT(profiler, name) sp_profiler_region_at((profiler), (name), __FILE__, __LINE__)
+SP_API void sp_profiler_begin(sp_profiler *profiler, int region);
+SP_API void sp_profiler_end(sp_profiler *profiler, int region);
+
+/* Leave the innermost open call on the calling lane, of whatever region. SP_ERR_UNMATCHED_END: there is none. */
+SP_API int sp_profiler_end_last(sp_profiler *profiler);
+
+SP_API int sp_profiler_is_active(const sp_profiler *profiler);
+SP_API const char *sp_profiler_output_path(const sp_profiler *profiler);
+SP_API int sp_profiler_set_output_format(sp_profiler *profiler, sp_output_format format);
+SP_API sp_output_format sp_profiler_output_format(const sp_profiler *profiler);
+
+/* The status of the last call that failed or could fail; SP_OK for NULL. */
+SP_API sp_status sp_profiler_last_error(const sp_profiler *profiler);
+
+/* What there is to say about it, naming the file or the region: one line, "" when all is well. Valid until the calling
+ * thread's next call of this function. */
+SP_API const char *sp_profiler_error_message(const sp_profiler *profiler);
+
+/* Statistics of the completed calls of a region, also after it was finalized. One pass over the calls that are not in the
+ * file yet. */
+SP_API int sp_profiler_get_region_stats(const sp_profiler *profiler, int region, sp_region_stats *stats);
+SP_API int sp_profiler_num_regions(const sp_profiler *profiler);
+SP_API const char *sp_profiler_region_name(const sp_profiler *profiler, int region);
+
+SP_API int sp_hdf5_available(void);
+SP_API sp_output_format sp_default_output_format(void);
+
+/* ---- scopes: one call, ended by its token ---- */
+
+/*
+ * Enter a region and get a token of exactly this call; end it, on any thread. Refused with SP_ERR_UNMATCHED_END while a
+ * newer call of the region is open on the same lane (the token stays good), and for a token that was ended before.
+ */
+SP_API sp_scope sp_profiler_scope_begin(sp_profiler *profiler, int region);
+SP_API sp_scope sp_scope_begin(int region);
+SP_API int sp_scope_end(sp_scope *scope);
+
+/* ---- lanes: stacks of calls of a program's own fibers, coroutines, green threads ---- */
+
+/*
+ * A lane is listed as a task of the run: its steps, the time it held a thread and the time it waited. Calls belong to the
+ * lane that holds the calling thread. A scheduler says sp_lane_switch(lane) before it lets a fiber run on a thread, and
+ * sp_lane_switch(NULL) when it has given way: NULL is the thread's own lane. Returned is the lane that was left. A lane may
+ * hold one thread at a time, and move between threads. sp_lane_end() frees it; it must not hold a thread then.
+ */
+SP_API sp_lane *sp_lane_create(const char *name);
+SP_API sp_lane *sp_profiler_lane_create(sp_profiler *profiler, const char *name);
+SP_API sp_lane *sp_lane_switch(sp_lane *lane);
+SP_API void sp_lane_end(sp_lane *lane);
+
+/* ---- what else a run tells ---- */
+
+/* Name the calling thread in this run. (Threads that are not named have the name that the system knows.) */
+SP_API int sp_set_thread_name(const char *name);
+SP_API int sp_profiler_set_thread_name(sp_profiler *profiler, const char *name);
+
+/* Metadata of the run; a key that is there is replaced. NULL takes it out. */
+SP_API int sp_set_metadata(const char *key, const char *value);
+SP_API int sp_profiler_set_metadata(sp_profiler *profiler, const char *key, const char *value);
+
+/*
+ * Take samples of where the program is, `hz` times a second (1 to 1,000,000) of processor time; finalizing writes them to
+ * `<prefix>_rank<rank>.sps`, at most 2^20 of them. One profiler of a process samples at a time. SP_ERR_UNSUPPORTED for
+ * another rate and where there is no such timer.
+ */
+SP_API int sp_start_sampling(int hz);
+SP_API int sp_stop_sampling(void);
+SP_API int sp_profiler_start_sampling(sp_profiler *profiler, int hz);
+SP_API int sp_profiler_stop_sampling(sp_profiler *profiler);
+
+/* ---- one timeline: joining a host ---- */
+
+/*
+ * A host is what records: this library, or the extension module of the Python package. Each copy of the library in a process
+ * (shared, or linked into some module) finds the host when it is loaded, and a host that is loaded later finds the copies:
+ * both export `sp_host_v1`, a struct sp_host. A copy that has found a host hands everything of its default profiler to it.
+ * Modules whose symbols are hidden can be handed the host instead: scope_profiler._core._C_API is a capsule of that name
+ * with its address, and sp_attach(PyCapsule_GetPointer(capsule, "scope_profiler._core._C_API")) joins it.
+ *
+ * The structures below are the interface between copies of different versions: what is there never changes, new functions
+ * are appended, and `size` says how many there are.
+ */
+#define SP_HOST_VERSION 1
+
+struct sp_host;
+
+/* Join a host. SP_ERR_UNSUPPORTED if it is of another kind; SP_ERR_BUSY while a run of one's own is active. NULL: look for one. */
+SP_API int sp_attach(const struct sp_host *host);
+
+/* The functions of a host. They want a profiler or a lane that is not NULL and that this host made. */
+typedef struct sp_host_calls {
+    uint32_t version, size; /* SP_HOST_VERSION, sizeof of this structure where it was compiled */
+    void (*begin)(sp_profiler *, int);
+    void (*end)(sp_profiler *, int);
+    void (*scope_begin)(sp_profiler *, int, sp_scope *);
+    int (*scope_end)(sp_scope *);
+    int (*end_last)(sp_profiler *);
+    int (*region)(sp_profiler *, const char *, const char *, int);
+    int (*init)(sp_profiler *, const char *, int);
+    int (*finalize)(sp_profiler *);
+    int (*flush)(sp_profiler *);
+    int (*reset)(sp_profiler *);
+    int64_t (*num_calls)(sp_profiler *, int);
+    int (*region_stats)(sp_profiler *, int, sp_region_stats *);
+    int (*num_regions)(sp_profiler *);
+    const char *(*region_name)(sp_profiler *, int);
+    int (*region_place)(sp_profiler *, int, const char **); /* the line, and the file */
+    const char *(*output_path)(sp_profiler *);
+    int (*set_output_format)(sp_profiler *, int);
+    int (*output_format)(sp_profiler *);
+    int (*last_error)(sp_profiler *);
+    const char *(*error_message)(sp_profiler *);
+    sp_lane *(*lane_create)(sp_profiler *, const char *);
+    sp_lane *(*lane_switch)(sp_lane *);
+    void (*lane_end)(sp_lane *);
+    int (*set_thread_name)(sp_profiler *, const char *);
+    int (*set_metadata)(sp_profiler *, const char *, const char *);
+    int (*start_sampling)(sp_profiler *, int);
+    int (*stop_sampling)(sp_profiler *);
+    sp_profiler *(*join)(const char *const *names, const char *const *files, const int *lines, int count);
+} sp_host_calls;
+
+/* The first words of every profiler. They are read by other threads than those that write them. */
+typedef struct sp_profiler_head {
+    const sp_host_calls *calls;
+    uint64_t recording; /* 0: begin has nothing to do */
+    uint64_t live;      /* 0: end has nothing to do either */
+    uint32_t serial;    /* tells profilers of one host apart */
+} sp_profiler_head;
+
+/* What `sp_host_v1` is. `attach` tells the copy that exports it to join a host. */
+typedef struct sp_host {
+    uint32_t version, size;
+    uint32_t rank; /* of several hosts, the one with the highest is joined: Python's has 2, a library 1 */
+    const sp_host_calls *calls;
+    int (*attach)(const struct sp_host *);
+} sp_host;
+
+/* This copy's. */
+extern SP_API const sp_host sp_host_v1;
+
+/* The default profiler, never NULL. Read it through the functions. */
+extern SP_API sp_profiler *sp_current_profiler;
+
+/* ---- the inlined part: one test when nothing is recorded ---- */
+
+#if defined(__GNUC__)
+
+static inline const sp_profiler_head *sp_head_(const sp_profiler *profiler)
+{
+    return (const sp_profiler_head *)(const void *)profiler;
+}
+
+static inline sp_profiler *sp_current_(void)
+{
+    return __atomic_load_n(&sp_current_profiler, __ATOMIC_ACQUIRE);
+}
+
+static inline void sp_profiler_begin_(sp_profiler *profiler, int region)
+{
+    if (profiler && __builtin_expect(__atomic_load_n(&sp_head_(profiler)->recording, __ATOMIC_RELAXED) != 0, 1)) {
+        sp_head_(profiler)->calls->begin(profiler, region);
+    }
+}
+
+static inline void sp_profiler_end_(sp_profiler *profiler, int region)
+{
+    if (profiler && __builtin_expect(__atomic_load_n(&sp_head_(profiler)->live, __ATOMIC_RELAXED) != 0, 1)) {
+        sp_head_(profiler)->calls->end(profiler, region);
+    }
+}
+
+static inline void sp_begin_(int region)
+{
+    sp_profiler_begin_(sp_current_(), region);
+}
+
+static inline void sp_end_(int region)
+{
+    sp_profiler_end_(sp_current_(), region);
+}
+
+/* The functions stay there for who takes their address, or calls them from another language. */
+#ifndef SP_NO_INLINE
+#define sp_begin(region) sp_begin_(region)
+#define sp_end(region) sp_end_(region)
+#define sp_profiler_begin(profiler, region) sp_profiler_begin_((profiler), (region))
+#define sp_profiler_end(profiler, region) sp_profiler_end_((profiler), (region))
+#endif
+
+/* A place in the program that is a region. `known` is the region's handle behind the serial of its profiler. */
+typedef struct sp_place {
+    const char *name, *file;
+    int line;
+    uint64_t known;
+} sp_place;
+
+static inline int sp_place_region_(sp_place *place, sp_profiler *profiler)
+{
+    const sp_profiler_head *head = sp_head_(profiler);
+    const uint64_t known = __atomic_load_n(&place->known, __ATOMIC_RELAXED);
+    if (__builtin_expect(known >> 32 == head->serial, 1)) return (int)(uint32_t)known;
+    {
+        const int region = head->calls->region(profiler, place->name, place->file, place->line);
+        if (region >= 0) __atomic_store_n(&place->known, (uint64_t)head->serial << 32 | (uint32_t)region, __ATOMIC_RELAXED);
+        return region;
+    }
+}
+
+static inline sp_scope sp_place_enter_(sp_place *place)
+{
+    sp_profiler *profiler = sp_current_();
+    sp_scope scope;
+    scope.profiler = profiler;
+    scope.region = SP_INVALID_REGION;
+    scope.slot = -1;
+    scope.thread = 0;
+    if (__builtin_expect(__atomic_load_n(&sp_head_(profiler)->recording, __ATOMIC_RELAXED) != 0, 1)) {
+        sp_head_(profiler)->calls->scope_begin(profiler, sp_place_region_(place, profiler), &scope);
+    }
+    return scope;
+}
+
+static inline void sp_place_leave_(sp_scope *scope)
+{
+    if (__builtin_expect(scope->slot != -1, 1)) (void)sp_head_(scope->profiler)->calls->scope_end(scope);
+}
+
+#define SP_JOIN_INNER_(a, b) a##b
+#define SP_JOIN_(a, b) SP_JOIN_INNER_(a, b)
+
+/* The rest of the enclosing block is a call of the region `name`, a string literal, however the block is left. */
+#define SP_SCOPE(name)                                                                                                 \
+    static sp_place SP_JOIN_(sp_place_, __LINE__) = {"" name, __FILE__, __LINE__, 0};                                  \
+    __attribute__((cleanup(sp_place_leave_), unused)) sp_scope SP_JOIN_(sp_scope_, __LINE__) =                         \
+        sp_place_enter_(&SP_JOIN_(sp_place_, __LINE__))
+
+#endif /* __GNUC__ */
+
+#else /* SP_DISABLE_PROFILING: the same names, and nothing behind them */
+
+static inline const char *sp_error_string(int status) { (void)status; return "profiling is disabled"; }
+static inline const char *sp_version(void) { return SP_VERSION; }
+static inline int64_t sp_now_ns(void) { return -1; }
+static inline int sp_init(const char *prefix, int rank) { (void)prefix; (void)rank; return 0; }
+static inline int sp_finalize(void) { return 0; }
+static inline int sp_flush(void) { return 0; }
+static inline int sp_reset(void) { return 0; }
+static inline int sp_is_active(void) { return 0; }
+static inline const char *sp_output_path(void) { return NULL; }
+static inline int sp_set_output_format(sp_output_format format) { (void)format; return 0; }
+static inline sp_output_format sp_current_output_format(void) { return SP_OUTPUT_TRACE; }
+static inline sp_output_format sp_default_output_format(void) { return SP_OUTPUT_TRACE; }
+static inline int sp_hdf5_available(void) { return 0; }
+static inline sp_profiler *sp_default_profiler(void) { return NULL; }
+static inline sp_profiler *sp_create(const char *prefix, int rank) { (void)prefix; (void)rank; return NULL; }
+static inline void sp_destroy(sp_profiler *profiler) { (void)profiler; }
+static inline int sp_profiler_finalize(sp_profiler *profiler) { (void)profiler; return 0; }
+static inline int sp_profiler_flush(sp_profiler *profiler) { (void)profiler; return 0; }
+static inline int sp_profiler_reset(sp_profiler *profiler) { (void)profiler; return 0; }
+static inline int sp_profiler_end_last(sp_profiler *profiler) { (void)profiler; return 0; }
+static inline int sp_profiler_is_active(const sp_profiler *profiler) { (void)profiler; return 0; }
+static inline const char *sp_profiler_output_path(const sp_profiler *profiler) { (void)profiler; return NULL; }
+static inline int sp_profiler_set_output_format(sp_profiler *profiler, sp_output_format format)
+{
+    (void)profiler;
+    (void)format;
+    return 0;
+}
+static inline sp_output_format sp_profiler_output_format(const sp_profiler *profiler)
+{
+    (void)profiler;
+    return SP_OUTPUT_TRACE;
+}
+static inline sp_status sp_profiler_last_error(const sp_profiler *profiler) { (void)profiler; return SP_OK; }
+static inline const char *sp_profiler_error_message(const sp_profiler *profiler) { (void)profiler; return ""; }
+static inline int sp_profiler_get_region_stats(const sp_profiler *profiler, int region, sp_region_stats *stats)
+{
+    (void)profiler;
+    (void)region;
+    if (stats) stats->calls = stats->total_ns = stats->min_ns = stats->max_ns = 0;
+    return SP_ERR_INACTIVE;
+}
+static inline int sp_profiler_num_regions(const sp_profiler *profiler) { (void)profiler; return 0; }
+static inline const char *sp_profiler_region_name(const sp_profiler *profiler, int region)
+{
+    (void)profiler;
+    (void)region;
+    return NULL;
+}
+static inline sp_scope sp_profiler_scope_begin(sp_profiler *profiler, int region)
+{
+    sp_scope scope;
+    scope.profiler = profiler;
+    scope.region = region;
+    scope.slot = -1;
+    scope.thread = 0;
+    return scope;
+}
+static inline sp_scope sp_scope_begin(int region) { return sp_profiler_scope_begin(NULL, region); }
+static inline int sp_scope_end(sp_scope *scope) { (void)scope; return 0; }
+static inline sp_lane *sp_lane_create(const char *name) { (void)name; return NULL; }
+static inline sp_lane *sp_profiler_lane_create(sp_profiler *profiler, const char *name)
+{
+    (void)profiler;
+    (void)name;
+    return NULL;
+}
+static inline sp_lane *sp_lane_switch(sp_lane *lane) { (void)lane; return NULL; }
+static inline void sp_lane_end(sp_lane *lane) { (void)lane; }
+static inline int sp_set_thread_name(const char *name) { (void)name; return 0; }
+static inline int sp_profiler_set_thread_name(sp_profiler *profiler, const char *name)
+{
+    (void)profiler;
+    (void)name;
+    return 0;
+}
+static inline int sp_set_metadata(const char *key, const char *value) { (void)key; (void)value; return 0; }
+static inline int sp_profiler_set_metadata(sp_profiler *profiler, const char *key, const char *value)
+{
+    (void)profiler;
+    (void)key;
+    (void)value;
+    return 0;
+}
+static inline int sp_start_sampling(int hz) { (void)hz; return 0; }
+static inline int sp_stop_sampling(void) { return 0; }
+static inline int sp_profiler_start_sampling(sp_profiler *profiler, int hz) { (void)profiler; (void)hz; return 0; }
+static inline int sp_profiler_stop_sampling(sp_profiler *profiler) { (void)profiler; return 0; }
+
+/* The handles are not looked up, and the names are not kept in the program. */
+#define sp_region(name) SP_INVALID_REGION
+#define sp_region_at(name, file, line) SP_INVALID_REGION
+#define SP_REGION_AT(name) SP_INVALID_REGION
+#define sp_profiler_region(profiler, name) SP_INVALID_REGION
+#define sp_profiler_region_at(profiler, name, file, line) SP_INVALID_REGION
+#define SP_PROFILER_REGION_AT(profiler, name) SP_INVALID_REGION
+#define sp_begin(region) ((void)(region))
+#define sp_end(region) ((void)(region))
+#define sp_profiler_begin(profiler, region) ((void)(profiler), (void)(region))
+#define sp_profiler_end(profiler, region) ((void)(profiler), (void)(region))
+#define sp_num_calls(region) ((void)(region), (int64_t)0)
+#define SP_SCOPE(name) ((void)0)
+
+#endif
 
 #ifdef __cplusplus
 }

@@ -16,6 +16,8 @@ static sp_thread *threads;
 static sp_block *graveyard;
 static uint64_t last_token;
 static sp_front_end front_end;
+static void (*native_thread_ended)(sp_thread *thread);
+static uint64_t last_serial;
 
 _Thread_local sp_thread *sp_this_thread;
 
@@ -32,6 +34,11 @@ void sp_registry_unlock(void)
 void sp_front_end_set(const sp_front_end *given)
 {
     front_end = *given;
+}
+
+void sp_native_front_end_set(void (*thread_ended)(sp_thread *thread))
+{
+    native_thread_ended = thread_ended;
 }
 
 /* ---- fork: the child starts with its locks free, and with the one thread that called fork ---- */
@@ -289,6 +296,7 @@ static void thread_end(void *record)
     sp_thread *thread = record;
     int64_t cpu = -1;
     if (front_end.thread_ended) front_end.thread_ended(thread->front_end);
+    if (native_thread_ended) native_thread_ended(thread);
     pthread_mutex_lock(&registry);
     thread->hot = NULL;
     while (thread->logs) {
@@ -314,6 +322,7 @@ static void thread_end(void *record)
     if (thread->next) thread->next->previous = thread->previous;
     pthread_mutex_unlock(&registry);
     sp_this_thread = NULL;
+    free(thread->named.base);
     free(thread);
 }
 
@@ -338,12 +347,22 @@ sp_thread *sp_thread_current(void)
     thread->handle = pthread_self();
     if (key_made) pthread_setspecific(thread_key, thread);
     pthread_mutex_lock(&registry);
+    thread->serial = ++last_serial;
     thread->next = threads;
     if (threads) threads->previous = thread;
     threads = thread;
     pthread_mutex_unlock(&registry);
     sp_this_thread = thread;
     return thread;
+}
+
+sp_thread *sp_thread_of_serial(uint64_t serial)
+{
+    if (serial == 0) return NULL;
+    for (sp_thread *thread = threads; thread; thread = thread->next) {
+        if (thread->serial == serial) return thread;
+    }
+    return NULL;
 }
 
 /* ---- runs ---- */

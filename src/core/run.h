@@ -129,6 +129,12 @@ typedef struct sp_front_end {
 } sp_front_end;
 void sp_front_end_set(const sp_front_end *front_end);
 
+/* The same for the native front end, beside the one of a language: called on the ending thread, with its record still whole. */
+void sp_native_front_end_set(void (*thread_ended)(sp_thread *thread));
+
+/* The living thread with this serial, or NULL. With the registry's lock held, which keeps it living. */
+sp_thread *sp_thread_of_serial(uint64_t serial);
+
 /* ---- calls without a handle ---- */
 
 /* Remember an open call so that sp_run_close_loose finds it. Without memory it stays open. */

@@ -29,9 +29,9 @@ const char *sp_task_name(const sp_task *task, char buffer[32]);
 void sp_task_finish(sp_task *task, sp_ticks now);
 
 /* What held the thread before a step: to be given back to leave_step. */
-typedef struct sp_lane {
+typedef struct sp_lane_before {
     sp_task *task;
-} sp_lane;
+} sp_lane_before;
 
 static inline void sp_task_resume(sp_task *task, sp_ticks now)
 {
@@ -61,9 +61,9 @@ static inline void sp_log_set_lane(sp_log *log, sp_task *task)
 }
 
 /* Step `task` on the calling thread, whose log this is. Returns the lane to give back. */
-static inline sp_lane sp_log_enter_step(sp_log *log, sp_task *task)
+static inline sp_lane_before sp_log_enter_step(sp_log *log, sp_task *task)
 {
-    const sp_lane before = {log->lane};
+    const sp_lane_before before = {log->lane};
     const sp_ticks now = sp_clock_read();
     if (SP_UNLIKELY(now >= log->anchor_due)) sp_log_anchor(log, now);
     sp_task_resume(task, now);
@@ -72,7 +72,7 @@ static inline sp_lane sp_log_enter_step(sp_log *log, sp_task *task)
     return before;
 }
 
-static inline void sp_log_leave_step(sp_log *log, sp_task *task, sp_lane before)
+static inline void sp_log_leave_step(sp_log *log, sp_task *task, sp_lane_before before)
 {
     const sp_ticks now = sp_clock_read();
     sp_task_suspend(task, now);

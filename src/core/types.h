@@ -164,10 +164,27 @@ struct sp_log {
     bool released;      /* registry: goes with its last buried block */
 };
 
+/* A call that was opened by its region's handle, and will be closed by it (native code has no object for each call). */
+typedef struct sp_named_call {
+    sp_slot *slot;
+    sp_log *log; /* stays as long as the call is open */
+    const void *owner; /* whose handle it is */
+    int32_t handle;
+    int32_t lane; /* log->lane_index at entry */
+} sp_named_call;
+
+/* Those of one lane, or of a thread with the tasks on it, innermost last. Only the thread that it is on touches it. */
+typedef struct sp_call_stack {
+    sp_named_call *top, *base, *limit; /* base <= top <= limit: the innermost is top[-1] */
+} sp_call_stack;
+
 /* One OS thread, from its first region (or its first bytecode) to its end. */
 struct sp_thread {
     sp_log *hot;     /* the log used last, or NULL */
     void *front_end; /* whatever the language front end keeps per thread */
+    sp_call_stack named;    /* native front end: of the lane that holds the thread */
+    _Atomic(void *) native; /* native front end: what else it keeps per thread */
+    uint64_t serial;        /* never used again in the process */
     sp_log *logs;    /* all of them (this thread only) */
     int64_t native_id;
     pthread_t handle;

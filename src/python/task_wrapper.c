@@ -277,7 +277,7 @@ static void task_leave(sp_delegate *op, sp_outcome outcome)
     if (SP_LIKELY(op->flags & IN_STEP)) {
         op->flags &= (uint8_t)~IN_STEP;
         sp_log *log = sp_log_current(self->run->token);
-        if (SP_LIKELY(log != NULL)) sp_log_leave_step(log, self->row, (sp_lane){self->before});
+        if (SP_LIKELY(log != NULL)) sp_log_leave_step(log, self->row, (sp_lane_before){self->before});
     }
     if (outcome != SP_SUSPENDED && self->row && follows(self->run)) finish(self);
 }

@@ -17,7 +17,7 @@ typedef struct sp_instrument {
     sp_run *run;     /* referenced */
     PyObject *lanes; /* dict: trio task -> index of the lane */
     sp_task *stepping;
-    sp_lane before;
+    sp_lane_before before;
 } sp_instrument;
 
 static bool follows(const sp_instrument *instrument)

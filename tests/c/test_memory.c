@@ -250,7 +250,7 @@ static void run_tasks(void)
         if (task == NULL) continue;
         sp_run_task_name(run, task, name);
         if (log == NULL) continue;
-        const sp_lane before = sp_log_enter_step(log, task);
+        const sp_lane_before before = sp_log_enter_step(log, task);
         sp_log_leave_step(log, task, before);
     }
     sp_profile *profile;

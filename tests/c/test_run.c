@@ -208,7 +208,7 @@ static void a_loose_exit_prefers_its_own_task(void **state)
     recording *of = record(true, true);
     sp_log *log = sp_run_log(of->run);
     sp_task *one = sp_run_task_add(of->run, SP_TASK_TASK, "f"), *two = sp_run_task_add(of->run, SP_TASK_TASK, "f");
-    sp_lane before = sp_log_enter_step(log, one);
+    sp_lane_before before = sp_log_enter_step(log, one);
     loose(of, "a", 110);
     sp_log_leave_step(log, one, before);
     before = sp_log_enter_step(log, two);

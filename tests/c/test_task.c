@@ -8,7 +8,7 @@
 static void step(sp_log *log, sp_task *task, sp_ticks from, sp_ticks to)
 {
     clock_at(from);
-    const sp_lane before = sp_log_enter_step(log, task);
+    const sp_lane_before before = sp_log_enter_step(log, task);
     clock_at(to);
     sp_log_leave_step(log, task, before);
 }
@@ -52,7 +52,7 @@ static void a_call_knows_how_much_of_it_was_awaiting(void **state)
     sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
     call outer, inner;
     clock_at(110);
-    sp_lane before = sp_log_enter_step(log, task);
+    sp_lane_before before = sp_log_enter_step(log, task);
     outer = enter(of, "outer", 112);
     clock_at(115);
     sp_log_leave_step(log, task, before);
@@ -91,14 +91,14 @@ static void interleaved_tasks_do_not_nest_in_each_other(void **state)
     for (size_t i = 0; i < 2; i++) {
         tasks[i] = sp_run_task_add(of->run, SP_TASK_TASK, "f");
         clock_at(110 + 10 * i);
-        const sp_lane before = sp_log_enter_step(log, tasks[i]);
+        const sp_lane_before before = sp_log_enter_step(log, tasks[i]);
         open[i] = enter(of, "r", 111 + 10 * i);
         clock_at(112 + 10 * i);
         sp_log_leave_step(log, tasks[i], before);
     }
     for (size_t i = 0; i < 2; i++) {
         clock_at(130 + 10 * i);
-        const sp_lane before = sp_log_enter_step(log, tasks[i]);
+        const sp_lane_before before = sp_log_enter_step(log, tasks[i]);
         leave(&open[i], 131 + 10 * i);
         sp_log_leave_step(log, tasks[i], before);
     }
@@ -121,11 +121,11 @@ static void a_step_within_a_step_gives_the_lane_back(void **state)
     sp_log *log = sp_run_log(of->run);
     sp_task *outer = sp_run_task_add(of->run, SP_TASK_TASK, "outer");
     clock_at(110);
-    const sp_lane before = sp_log_enter_step(log, outer);
+    const sp_lane_before before = sp_log_enter_step(log, outer);
     call a = enter(of, "a", 111);
     sp_task *inner = sp_run_task_add(of->run, SP_TASK_TASK, "inner");
     clock_at(112);
-    const sp_lane creator = sp_log_enter_step(log, inner);
+    const sp_lane_before creator = sp_log_enter_step(log, inner);
     call b = enter(of, "b", 113);
     leave(&b, 114);
     sp_log_leave_step(log, inner, creator);
@@ -153,7 +153,7 @@ static void a_call_closed_from_another_lane_keeps_its_own(void **state)
     sp_log *log = sp_run_log(of->run);
     sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
     clock_at(110);
-    const sp_lane before = sp_log_enter_step(log, task);
+    const sp_lane_before before = sp_log_enter_step(log, task);
     call one = enter(of, "r", 112), two = enter(of, "s", 113);
     clock_at(115);
     sp_log_leave_step(log, task, before);
@@ -178,7 +178,7 @@ static void a_call_closed_by_another_thread_while_its_task_runs(void **state)
     sp_log *log = sp_run_log(of->run);
     sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
     clock_at(110);
-    sp_lane before = sp_log_enter_step(log, task);
+    sp_lane_before before = sp_log_enter_step(log, task);
     call one = enter(of, "r", 112);
     clock_at(115);
     sp_log_leave_step(log, task, before);

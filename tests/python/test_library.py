@@ -46,9 +46,9 @@ def exported(path):
 
 
 def declared():
-    """Names of the functions that the header declares."""
+    """Names of the functions and variables that the header declares."""
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(encoding="utf-8"), flags=re.DOTALL)
-    return set(re.findall(r"\bSP_API\b[^;]*?\b(sp_\w+)\s*\(", text))
+    return set(re.findall(r"^(?:extern )?SP_API\b[^;(]*?\b(sp_\w+)\s*[(;]", text, flags=re.MULTILINE))
 
 
 PROGRAM = r"""

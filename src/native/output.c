@@ -1,0 +1,440 @@
+/* output.c - the runs of a profiler: how they begin, what is read of them, and how they become files. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "analysis/collect.h"
+#include "analysis/merge.h"
+#include "analysis/resolve.h"
+#include "core/note.h"
+#include "core/registry.h"
+#include "formats/hdf5.h"
+#include "formats/output.h"
+#include "formats/spool.h"
+#include "formats/spt.h"
+#include "native/profiler.h"
+
+/* ---- names of files ---- */
+
+static const char *suffix_of(sp_output_format format)
+{
+    return format == SP_OUTPUT_TRACE ? ".spt" : ".h5";
+}
+
+static bool set_path(sp_profiler *profiler)
+{
+    const char *suffix = suffix_of(profiler->format);
+    char *path = malloc(strlen(profiler->output) + strlen(suffix) + 1);
+    if (path == NULL) return false;
+    strcpy(path, profiler->output);
+    strcat(path, suffix);
+    free(profiler->path);
+    profiler->path = path;
+    return true;
+}
+
+static bool set_output(sp_profiler *profiler, const char *prefix, int rank)
+{
+    const size_t size = strlen(prefix) + sizeof "_rank-2147483648";
+    char *output = malloc(size);
+    if (output == NULL) return false;
+    snprintf(output, size, "%s_rank%05d", prefix, rank);
+    free(profiler->output);
+    profiler->output = output;
+    profiler->rank = rank;
+    return set_path(profiler);
+}
+
+int sp_native_set_output_format(sp_profiler *profiler, int format)
+{
+    if (profiler->shared) profiler = profiler->shared;
+    if (format != SP_OUTPUT_HDF5 && format != SP_OUTPUT_TRACE) {
+        return sp_native_fail(profiler, SP_ERR_UNSUPPORTED, NULL);
+    }
+    sp_native_lock(profiler);
+    const sp_output_format before = profiler->format;
+    profiler->format = (sp_output_format)format;
+    int status = SP_OK;
+    if (profiler->output && !set_path(profiler)) {
+        profiler->format = before;
+        status = sp_native_fail(profiler, SP_ERR_NO_MEMORY, NULL);
+    }
+    sp_native_unlock(profiler);
+    return status;
+}
+
+/* ---- metadata ---- */
+
+static void put_pair(sp_profile *profile, sp_status *status, const char *key, const char *value)
+{
+    if (*status == SP_OK) *status = sp_profile_set_string(profile, key, value);
+}
+
+static void put_number(sp_profile *profile, sp_status *status, const char *key, int64_t value)
+{
+    if (*status == SP_OK) *status = sp_profile_set_int(profile, key, value);
+}
+
+static sp_status describe(const sp_profiler *profiler, sp_profile *profile)
+{
+    sp_status status = SP_OK;
+    struct utsname system = {0};
+    char stamp[40] = "", platform[sizeof system.sysname + sizeof system.release + sizeof system.machine + 3], directory[PATH_MAX] = "";
+    const time_t now = time(NULL);
+    struct tm utc;
+    uname(&system);
+    if (gmtime_r(&now, &utc)) strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S+00:00", &utc);
+    snprintf(platform, sizeof platform, "%s-%s-%s", system.sysname, system.release, system.machine);
+    put_pair(profile, &status, "source", "native");
+    put_pair(profile, &status, "source_language", "c");
+    put_pair(profile, &status, "scope_profiler_version", SP_VERSION);
+    put_pair(profile, &status, "timestamp", stamp);
+    put_pair(profile, &status, "hostname", system.nodename);
+    put_pair(profile, &status, "platform", platform);
+    if (getcwd(directory, sizeof directory)) put_pair(profile, &status, "working_directory", directory);
+    put_number(profile, &status, "mpi_rank", profiler->rank);
+    put_number(profile, &status, "start_time_ns", profiler->run->start_ns);
+    put_number(profile, &status, "finalize_time_ns", sp_clock_ns());
+    const uint64_t unmatched = atomic_load_explicit(&profiler->unmatched, memory_order_relaxed);
+    if (unmatched) put_number(profile, &status, "unmatched_ends", (int64_t)unmatched);
+    for (size_t i = 0; i < profiler->metadata_count; i++) {
+        put_pair(profile, &status, profiler->metadata[i].key, profiler->metadata[i].value);
+    }
+    return status;
+}
+
+/* The run's spool says where the calls came from, should the process end before it writes them. */
+static void note_metadata(const sp_profiler *profiler)
+{
+    if (profiler->spool == NULL) return;
+    char text[256];
+    snprintf(text, sizeof text,
+             "{\"source\": \"native\", \"source_language\": \"c\", \"scope_profiler_version\": \"" SP_VERSION
+             "\", \"mpi_rank\": %d, \"start_time_ns\": %lld}", profiler->rank, (long long)profiler->run->start_ns);
+    pthread_mutex_lock(&profiler->run->lock);
+    sp_note(profiler->run, SP_NOTE_METADATA, 0, text);
+    pthread_mutex_unlock(&profiler->run->lock);
+}
+
+/* ---- the begin of a run ---- */
+
+static bool spool_wanted(const char *output)
+{
+    const char *word = getenv("SCOPE_PROFILER_SPOOL");
+    if (word && (strcmp(word, "0") == 0 || strcmp(word, "off") == 0 || strcmp(word, "no") == 0 || strcmp(word, "false") == 0)) return false;
+    if (word && *word && strcmp(word, "auto") != 0) return true;
+    char *directory = strdup(output);
+    if (directory == NULL) return false;
+    char *slash = strrchr(directory, '/');
+    if (slash) slash[slash == directory] = '\0';
+    const bool local = sp_spool_is_local(slash ? directory : ".");
+    free(directory);
+    return local;
+}
+
+/* A spool beside the output; NULL where none is wanted or can be made: the run then lives and dies with the process. */
+static sp_store *spool_new(const sp_profiler *profiler)
+{
+    static _Atomic(unsigned) number;
+    char output[PATH_MAX], path[PATH_MAX + 64], directory[PATH_MAX];
+    if (!spool_wanted(profiler->path)) return NULL;
+    const bool absolute = profiler->path[0] == '/';
+    if (!absolute && getcwd(directory, sizeof directory) == NULL) return NULL;
+    const int size = absolute ? snprintf(output, sizeof output, "%s", profiler->path)
+                              : snprintf(output, sizeof output, "%s/%s", directory, profiler->path);
+    if (size < 0 || (size_t)size >= sizeof output) return NULL;
+    const sp_spool_options options = {.path = path, .output = output, .tracks_threads = true, .tracks_tasks = true};
+    for (;;) {
+        sp_store *spool = NULL;
+        sp_error error = {0};
+        snprintf(path, sizeof path, "%s.%ld-%u.spool", output, (long)getpid(), atomic_fetch_add(&number, 1) + 1);
+        if (sp_spool_create(&options, &spool, &error) == SP_OK) return spool;
+        if (error.system != EEXIST) return NULL; /* else an earlier process with this number left it */
+    }
+}
+
+static void set_gates(sp_profiler *profiler, uint64_t token)
+{
+    __atomic_store_n(&profiler->head.live, token, __ATOMIC_RELEASE);
+    __atomic_store_n(&profiler->head.recording, token, __ATOMIC_RELEASE);
+}
+
+/* What the profiler remembers of its run when that goes. */
+void sp_native_drop_run(sp_profiler *profiler)
+{
+    set_gates(profiler, 0);
+    sp_profile_release(profiler->kept);
+    profiler->kept = NULL;
+    if (profiler->run == NULL) return;
+    if (profiler->joined) {
+        sp_run_release(profiler->run);
+    } else {
+        if (profiler->spool) {
+            if (!profiler->inherited) sp_spool_finish(profiler->spool, false);
+            profiler->spool->operations->release(profiler->spool);
+        }
+        sp_run_drop(profiler->run);
+    }
+    profiler->run = NULL;
+    profiler->spool = NULL;
+    profiler->joined = profiler->inherited = false;
+}
+
+static sp_status open_run(sp_profiler *profiler, sp_error *error)
+{
+    profiler->spool = spool_new(profiler);
+    const sp_run_options options = {.tracks_threads = true, .tracks_tasks = true, .store = profiler->spool};
+    const sp_status status = sp_run_open(&options, &profiler->gate, &profiler->run, error);
+    if (status != SP_OK) {
+        if (profiler->spool) {
+            sp_spool_finish(profiler->spool, false);
+            profiler->spool->operations->release(profiler->spool);
+            profiler->spool = NULL;
+        }
+        return status;
+    }
+    if (profiler->spool) sp_spool_begin(profiler->spool, profiler->run->started, profiler->run->start_ns);
+    note_metadata(profiler);
+    atomic_store(&profiler->unmatched, 0);
+    set_gates(profiler, profiler->run->token);
+    return SP_OK;
+}
+
+static void clear_statistics(sp_profiler *profiler)
+{
+    const uint32_t count = atomic_load(&profiler->region_count);
+    for (uint32_t i = 0; i < count; i++) {
+        sp_native_region *region = sp_native_region_at(profiler, i);
+        region->entries = 0;
+        region->stats = (sp_region_stats){0, 0, 0, 0};
+    }
+}
+
+int sp_native_init(sp_profiler *profiler, const char *prefix, int rank)
+{
+    if (profiler->shared) profiler = profiler->shared;
+    if (rank < 0) return sp_native_fail(profiler, SP_ERR_INVALID, NULL);
+    if (sp_now_ns() < 0) return sp_native_fail(profiler, SP_ERR_NO_CLOCK, NULL);
+    sp_error error = {0};
+    sp_status status = SP_OK;
+    sp_native_lock(profiler);
+    if (!(profiler->joined && !profiler->run->inherited)) {
+        sp_native_drop_run(profiler);
+        clear_statistics(profiler);
+        sp_native_clear_metadata(profiler);
+        profiler->format = SP_OUTPUT_HDF5;
+        status = set_output(profiler, prefix ? prefix : "scope_profile", rank) ? open_run(profiler, &error) : SP_ERR_NO_MEMORY;
+        sp_native_rejoin(profiler);
+    }
+    status = (sp_status)sp_native_fail(profiler, status, &error);
+    sp_native_unlock(profiler);
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* Whether the run has the region, and its id there. (Another front end may have put it there.) */
+static bool id_in_run(const sp_profiler *profiler, int handle, uint32_t *id)
+{
+    return profiler->run && sp_run_find_region(profiler->run, sp_native_region_at(profiler, (uint32_t)handle)->name, id);
+}
+
+static bool is_handle(const sp_profiler *profiler, int handle)
+{
+    return (uint32_t)handle < atomic_load_explicit(&profiler->region_count, memory_order_acquire);
+}
+
+/* Regions of a profiler that shares a run are counted where the run is. */
+static bool to_shared(sp_profiler **profiler, int *handle)
+{
+    if (!is_handle(*profiler, *handle)) return false;
+    if ((*profiler)->shared == NULL) return true;
+    const char *name = sp_native_region_at(*profiler, (uint32_t)*handle)->name;
+    *profiler = (*profiler)->shared;
+    *handle = sp_native_region_of(*profiler, name, NULL, -1);
+    return *handle >= 0;
+}
+
+int64_t sp_native_num_calls(sp_profiler *profiler, int handle)
+{
+    if (!to_shared(&profiler, &handle)) return 0;
+    uint32_t id;
+    sp_native_lock(profiler);
+    int64_t entries = sp_native_region_at(profiler, (uint32_t)handle)->entries;
+    if (id_in_run(profiler, handle, &id)) entries += (int64_t)sp_run_entries(profiler->run, id);
+    sp_native_unlock(profiler);
+    return entries;
+}
+
+static void add_call(sp_region_stats *stats, int64_t ns)
+{
+    if (stats->calls == 0 || ns < stats->min_ns) stats->min_ns = ns;
+    if (stats->calls == 0 || ns > stats->max_ns) stats->max_ns = ns;
+    stats->total_ns += ns;
+    stats->calls++;
+}
+
+static void add_row(sp_region_stats *stats, const sp_profile *profile, const sp_row *row)
+{
+    const int64_t *starts = profile->columns[SP_COLUMN_START] + row->first, *ends = profile->columns[SP_COLUMN_END] + row->first;
+    for (uint64_t i = 0; i < row->count; i++) add_call(stats, ends[i] - starts[i]);
+}
+
+static const sp_row *row_named(const sp_profile *profile, const char *name)
+{
+    for (size_t i = 0; profile && i < profile->row_count; i++) {
+        if (strcmp(profile->names[profile->rows[i].name], name) == 0) return &profile->rows[i];
+    }
+    return NULL;
+}
+
+int sp_native_region_stats(sp_profiler *profiler, int handle, sp_region_stats *stats)
+{
+    *stats = (sp_region_stats){0, 0, 0, 0};
+    if (!to_shared(&profiler, &handle)) return sp_native_fail(profiler, SP_ERR_INVALID, NULL);
+    uint32_t id;
+    sp_status status = SP_OK;
+    sp_error error = {0};
+    sp_native_lock(profiler);
+    const sp_native_region *region = sp_native_region_at(profiler, (uint32_t)handle);
+    *stats = region->stats;
+    const sp_row *row = row_named(profiler->kept, region->name);
+    if (row) add_row(stats, profiler->kept, row);
+    if (id_in_run(profiler, handle, &id)) {
+        int64_t *starts = NULL, *ends = NULL;
+        size_t count = 0;
+        status = sp_run_peek(profiler->run, id, &starts, &ends, &count, &error);
+        for (size_t i = 0; status == SP_OK && i < count; i++) add_call(stats, ends[i] - starts[i]);
+        free(starts);
+        free(ends);
+    }
+    if (status != SP_OK) sp_native_fail(profiler, status, &error);
+    sp_native_unlock(profiler);
+    return status;
+}
+
+/* ---- writing ---- */
+
+/* Everything that was recorded so far, in `kept`. What was collected stays there whatever fails after. */
+static sp_status collect(sp_profiler *profiler, sp_error *error)
+{
+    sp_profile *fresh = NULL;
+    sp_status status = sp_run_collect(profiler->run, (uint32_t)profiler->rank, 0, &fresh, NULL, error);
+    if (status != SP_OK || profiler->kept == NULL) {
+        if (status == SP_OK) profiler->kept = fresh;
+        return status;
+    }
+    const sp_profile *parts[2] = {profiler->kept, fresh};
+    sp_profile *joined = NULL;
+    status = sp_profile_merge(parts, 2, &joined, error);
+    if (status == SP_OK) status = sp_profile_resolve(joined, 0, error);
+    sp_profile_release(fresh);
+    if (status != SP_OK) {
+        sp_profile_release(joined);
+        return status;
+    }
+    sp_profile_release(profiler->kept);
+    profiler->kept = joined;
+    return SP_OK;
+}
+
+static sp_status write_file(sp_profiler *profiler, sp_error *error)
+{
+    sp_status status = collect(profiler, error);
+    if (status != SP_OK) return status;
+    if (profiler->format == SP_OUTPUT_TRACE) return sp_spt_write(profiler->kept, (uint32_t)profiler->rank, profiler->path, error);
+    sp_profile *described = sp_profile_copy(profiler->kept, false);
+    status = described ? describe(profiler, described) : SP_ERR_NO_MEMORY;
+    if (status == SP_OK) status = sp_hdf5_write(described, profiler->path, NULL, error);
+    else sp_fail(error, status, "no memory to write %s", profiler->path);
+    sp_profile_release(described);
+    return status;
+}
+
+/* Statistics outlive the run. */
+static void keep_statistics(sp_profiler *profiler)
+{
+    const uint32_t count = atomic_load(&profiler->region_count);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t id;
+        if (id_in_run(profiler, (int)i, &id)) {
+            sp_native_region_at(profiler, i)->entries += (int64_t)sp_run_entries(profiler->run, id);
+        }
+    }
+    for (size_t i = 0; i < profiler->kept->row_count; i++) {
+        const sp_row *row = &profiler->kept->rows[i];
+        const int handle = sp_native_find_region(profiler, profiler->kept->names[row->name]);
+        /* A region of another copy that nobody has asked for here is not kept. */
+        if (handle >= 0) add_row(&sp_native_region_at(profiler, (uint32_t)handle)->stats, profiler->kept, row);
+    }
+}
+
+static bool has_own_run(const sp_profiler *profiler)
+{
+    return profiler->run && !profiler->joined && !profiler->inherited;
+}
+
+int sp_native_flush(sp_profiler *profiler)
+{
+    if (profiler->shared) profiler = profiler->shared;
+    sp_error error = {0};
+    sp_native_lock(profiler);
+    sp_status status = SP_OK;
+    if (has_own_run(profiler)) status = write_file(profiler, &error);
+    else if (profiler->run == NULL) status = SP_ERR_INACTIVE;
+    sp_native_fail(profiler, status, &error);
+    sp_native_unlock(profiler);
+    return status;
+}
+
+int sp_native_finalize(sp_profiler *profiler)
+{
+    if (profiler->shared) profiler = profiler->shared;
+    sp_error error = {0};
+    sp_status status = SP_OK;
+    sp_native_stop_sampling(profiler);
+    sp_native_lock(profiler);
+    if (has_own_run(profiler)) {
+        status = write_file(profiler, &error);
+        if (status == SP_OK) {
+            sp_run_confirm(profiler->run);
+            keep_statistics(profiler);
+            sp_native_drop_run(profiler);
+            sp_native_rejoin(profiler);
+        }
+    }
+    sp_native_fail(profiler, status, &error);
+    sp_native_unlock(profiler);
+    return status;
+}
+
+int sp_native_reset(sp_profiler *profiler)
+{
+    if (profiler->shared) profiler = profiler->shared;
+    sp_error error = {0};
+    sp_status status = SP_OK;
+    sp_native_lock(profiler);
+    if (!has_own_run(profiler)) {
+        status = profiler->run ? SP_ERR_UNSUPPORTED : SP_ERR_INACTIVE;
+    } else {
+        uint32_t *ids = NULL;
+        size_t open = 0;
+        status = sp_run_open_calls(profiler->run, &ids, &open, &error);
+        free(ids);
+        if (status == SP_OK && open) status = SP_ERR_OPEN_SCOPES;
+        if (status == SP_OK) {
+            sp_native_drop_run(profiler);
+            clear_statistics(profiler);
+            status = open_run(profiler, &error);
+            sp_native_share(profiler);
+        }
+    }
+    sp_native_fail(profiler, status, &error);
+    sp_native_unlock(profiler);
+    return status;
+}

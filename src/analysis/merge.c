@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/path_summary.h"
 #include "analysis/resolve.h"
 
 /* -- hash table from a key to a number -------------------------------------------------------------------------------- */
@@ -756,20 +757,160 @@ static sp_status resolve_shared(plan *p, rank_uses *u, sp_error *error)
     return SP_OK;
 }
 
+static sp_status put_side_by_side(plan *p, sp_error *error)
+{
+    rank_uses u = {0};
+    bool ok = true;
+    for (sp_column column = SP_COLUMN_START; ok && column < SP_COLUMN_COUNT; column++) ok = fill_column(p, column);
+    for (size_t i = 0; ok && i < p->part_count; i++) ok = add_metadata(p->out, p->parts[i]) && add_aux(p->out, p->parts[i]);
+    ok = ok && place_lanes(p, &u);
+    const sp_status status = ok ? resolve_shared(p, &u, error)
+                                : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", p->part_count);
+    free(u.uses);
+    free(u.ranks.entries);
+    return status;
+}
+
 sp_status sp_profile_union(const sp_profile *const *sets, size_t count, sp_profile **out, sp_error *error)
 {
     plan p;
-    rank_uses u = {0};
     sp_status status = begin(&p, sets, count, error);
     const char *repeated = status == SP_OK ? repeated_region(&p) : NULL;
     if (repeated) status = sp_fail(error, SP_ERR_INVALID, "region '%.200s' is in more than one set", repeated);
-    if (status != SP_OK) return finish(&p, status, out);
-    bool ok = true;
-    for (sp_column column = SP_COLUMN_START; ok && column < SP_COLUMN_COUNT; column++) ok = fill_column(&p, column);
-    for (size_t i = 0; ok && i < count; i++) ok = add_metadata(p.out, sets[i]) && add_aux(p.out, sets[i]);
-    ok = ok && place_lanes(&p, &u);
-    status = ok ? resolve_shared(&p, &u, error) : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", count);
-    free(u.uses);
-    free(u.ranks.entries);
+    if (status == SP_OK) status = put_side_by_side(&p, error);
+    return finish(&p, status, out);
+}
+
+/* -- join ------------------------------------------------------------------------------------------------------------- */
+
+/* The first set that has a rank, for every rank; false with the rank in `*shared` where a second one has it too. */
+static bool ranks_apart(const plan *p, uint32_t *shared, bool *no_memory)
+{
+    table owners = {0};
+    bool apart = true, made;
+    for (size_t i = 0; apart && i < p->piece_count; i++) {
+        const piece *from = &p->pieces[i];
+        const uint32_t rank = p->out->rows[from->row].rank;
+        const entry *e = table_find(&owners, NULL, rank, from->part, &made);
+        *no_memory = e == NULL;
+        apart = e && e->value == from->part;
+        *shared = rank;
+    }
+    free(owners.entries);
+    return apart;
+}
+
+/* The number of each of a set's names in the result. NULL: out of memory. */
+static uint32_t *name_numbers(table *names, const sp_profile *set)
+{
+    uint32_t *numbers = malloc((set->name_count + 1) * sizeof *numbers);
+    bool made;
+    for (size_t n = 0; numbers && n < set->name_count; n++) {
+        const entry *e = table_find(names, set->names[n], hash_text(set->names[n]), 0, &made);
+        if (e) {
+            numbers[n] = (uint32_t)e->value;
+        } else {
+            free(numbers);
+            numbers = NULL;
+        }
+    }
+    return numbers;
+}
+
+static bool add_path_nodes(sp_path_summary *out, table *nodes, const sp_path_summary *paths, const uint32_t *names,
+                           uint32_t *placed)
+{
+    bool made;
+    for (size_t n = 0; n < paths->node_count; n++) {
+        const int32_t parent =
+            paths->nodes[n].parent < 0 ? SP_PATH_ROOT : (int32_t)placed[paths->nodes[n].parent];
+        const uint32_t name = names[paths->nodes[n].name];
+        const entry *e = table_find(nodes, NULL, (uint64_t)(uint32_t)(parent + 1) << 32 | name, out->node_count, &made);
+        if (e == NULL) return false;
+        placed[n] = (uint32_t)e->value;
+        if (made) out->nodes[out->node_count++] = (sp_path_node){.name = name, .parent = parent};
+    }
+    for (size_t r = 0; r < paths->row_count; r++) {
+        sp_path_row *row = &out->rows[out->row_count++];
+        *row = paths->rows[r];
+        row->node = placed[row->node];
+    }
+    for (size_t t = 0; t < paths->thread_count; t++) out->threads[out->thread_count++] = paths->threads[t];
+    return true;
+}
+
+static int by_rank_then_node(const void *left, const void *right)
+{
+    const sp_path_row *a = left, *b = right;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return (a->node > b->node) - (a->node < b->node);
+}
+
+static int by_rank_then_thread(const void *left, const void *right)
+{
+    const sp_thread_usage *a = left, *b = right;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return (a->thread > b->thread) - (a->thread < b->thread);
+}
+
+/* The sums by call path of all sets; none when a set with calls has none. False: out of memory. */
+static bool join_paths(plan *p)
+{
+    size_t node_room = 1, row_room = 1, thread_room = 1;
+    for (size_t i = 0; i < p->part_count; i++) {
+        const sp_path_summary *paths = p->parts[i]->stored_paths;
+        if (paths == NULL && p->parts[i]->row_count) return true;
+        if (paths == NULL) continue;
+        node_room += paths->node_count;
+        row_room += paths->row_count;
+        thread_room += paths->thread_count;
+    }
+    sp_path_summary *out = calloc(1, sizeof *out);
+    if (out == NULL) return false;
+    out->nested = true;
+    out->nodes = calloc(node_room, sizeof *out->nodes);
+    out->rows = calloc(row_room, sizeof *out->rows);
+    out->threads = calloc(thread_room, sizeof *out->threads);
+    table names = {0}, nodes = {0};
+    bool ok = out->nodes && out->rows && out->threads, made;
+    for (size_t n = 0; ok && n < p->out->name_count; n++) {
+        ok = table_find(&names, p->out->names[n], hash_text(p->out->names[n]), n, &made) != NULL;
+    }
+    for (size_t i = 0; ok && i < p->part_count; i++) {
+        const sp_path_summary *paths = p->parts[i]->stored_paths;
+        if (paths == NULL) continue;
+        uint32_t *numbers = name_numbers(&names, p->parts[i]);
+        uint32_t *placed = malloc((paths->node_count + 1) * sizeof *placed);
+        ok = numbers && placed && add_path_nodes(out, &nodes, paths, numbers, placed);
+        out->nested &= paths->nested;
+        out->clamped |= paths->clamped;
+        free(numbers);
+        free(placed);
+    }
+    free(names.entries);
+    free(nodes.entries);
+    if (!ok) {
+        sp_path_summary_free(out);
+        return false;
+    }
+    qsort(out->rows, out->row_count, sizeof *out->rows, by_rank_then_node);
+    qsort(out->threads, out->thread_count, sizeof *out->threads, by_rank_then_thread);
+    p->out->stored_paths = out;
+    return true;
+}
+
+sp_status sp_profile_join(const sp_profile *const *sets, size_t count, sp_profile **out, sp_error *error)
+{
+    plan p;
+    uint32_t shared = 0;
+    bool no_memory = false;
+    sp_status status = begin(&p, sets, count, error);
+    if (status == SP_OK && !ranks_apart(&p, &shared, &no_memory) && !no_memory) {
+        status = sp_fail(error, SP_ERR_INVALID, "rank %u is in more than one set", shared);
+    }
+    if (status == SP_OK) status = put_side_by_side(&p, error);
+    if (status == SP_OK && (no_memory || !join_paths(&p))) {
+        status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", count);
+    }
     return finish(&p, status, out);
 }

@@ -30,4 +30,11 @@ sp_status sp_profile_merge(const sp_profile *const *parts, size_t count, sp_prof
  */
 sp_status sp_profile_union(const sp_profile *const *sets, size_t count, sp_profile **out, sp_error *error);
 
+/*
+ * Put the ranks of one run together: each rank is in one set only (SP_ERR_INVALID names one that is not), and regions meet by
+ * name. Metadata, lanes, their times and auxiliary groups as above; ids, trees and sums by call path stay each rank's own.
+ * Works on sets without calls as well: their rows, tables and sums are then all there is.
+ */
+sp_status sp_profile_join(const sp_profile *const *sets, size_t count, sp_profile **out, sp_error *error);
+
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 static const uint8_t magic[8] = "SPSEAL\x01\n";
 
@@ -45,15 +46,15 @@ static int read_at(int fd, void *buffer, size_t size, uint64_t offset)
     return 0;
 }
 
-static int checksum_file(int fd, uint64_t size, uint32_t *checksum)
+static int checksum_part(int fd, uint64_t from, uint64_t to, uint32_t *checksum)
 {
     const size_t room = 256 << 10; /* stays in the second-level cache */
     uint8_t *buffer = malloc(room);
     if (buffer == NULL) return -1;
     *checksum = 0;
     int result = 0;
-    for (uint64_t offset = 0; offset < size && result == 0;) {
-        const size_t part = size - offset < room ? (size_t)(size - offset) : room;
+    for (uint64_t offset = from; offset < to && result == 0;) {
+        const size_t part = to - offset < room ? (size_t)(to - offset) : room;
         result = read_at(fd, buffer, part, offset);
         if (result == 0) *checksum = libdeflate_crc32(*checksum, buffer, part);
         offset += part;
@@ -64,17 +65,34 @@ static int checksum_file(int fd, uint64_t size, uint32_t *checksum)
     return result;
 }
 
-sp_status sp_seal_append(int fd)
+sp_status sp_seal_sum(int fd, uint64_t from, uint64_t to, uint32_t *checksum)
+{
+    return checksum_part(fd, from, to, checksum) == 0 ? SP_OK : SP_ERR_IO;
+}
+
+uint32_t sp_seal_sum_join(uint32_t first, uint32_t second, uint64_t size)
+{
+    return (uint32_t)crc32_combine(first, second, (z_off_t)size);
+}
+
+sp_status sp_seal_append_sum(int fd, uint32_t checksum)
 {
     struct stat status;
     uint8_t seal[SP_SEAL_SIZE];
-    uint32_t checksum;
-    if (fstat(fd, &status) < 0 || checksum_file(fd, (uint64_t)status.st_size, &checksum) < 0) return SP_ERR_IO;
+    if (fstat(fd, &status) < 0) return SP_ERR_IO;
     make_seal(seal, (uint64_t)status.st_size, checksum);
     const ssize_t put_bytes = pwrite(fd, seal, sizeof seal, status.st_size);
     if (put_bytes == (ssize_t)sizeof seal) return SP_OK;
     if (put_bytes >= 0) errno = ENOSPC;
     return SP_ERR_IO;
+}
+
+sp_status sp_seal_append(int fd)
+{
+    struct stat status;
+    uint32_t checksum;
+    if (fstat(fd, &status) < 0 || checksum_part(fd, 0, (uint64_t)status.st_size, &checksum) < 0) return SP_ERR_IO;
+    return sp_seal_append_sum(fd, checksum);
 }
 
 sp_status sp_seal_check(int fd, uint64_t size, sp_seal *seal)
@@ -89,7 +107,7 @@ sp_status sp_seal_check(int fd, uint64_t size, sp_seal *seal)
     *seal = SP_SEAL_BROKEN;
     make_seal(wanted, covered, (uint32_t)get(found + 16, 4));
     if (memcmp(found, wanted, sizeof found) != 0) return SP_OK;
-    if (checksum_file(fd, covered, &checksum) < 0) return SP_ERR_IO;
+    if (checksum_part(fd, 0, covered, &checksum) < 0) return SP_ERR_IO;
     if (checksum == get(found + 16, 4)) *seal = SP_SEAL_WHOLE;
     return SP_OK;
 }

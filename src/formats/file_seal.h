@@ -23,6 +23,12 @@ typedef enum sp_seal { SP_SEAL_NONE, SP_SEAL_WHOLE, SP_SEAL_BROKEN } sp_seal;
 /* Append a seal to the file. SP_ERR_IO with errno set. */
 sp_status sp_seal_append(int fd);
 
+/* The checksum of bytes [from, to) of the file, and that of two parts that follow each other, `size` bytes in the second:
+ * several processes can share the work. Then the seal, with the checksum of the file as it is. */
+sp_status sp_seal_sum(int fd, uint64_t from, uint64_t to, uint32_t *checksum);
+uint32_t sp_seal_sum_join(uint32_t first, uint32_t second, uint64_t size);
+sp_status sp_seal_append_sum(int fd, uint32_t checksum);
+
 /* Whether the file of `size` bytes has a seal and is what was sealed. SP_ERR_IO with errno set if it cannot be read. */
 sp_status sp_seal_check(int fd, uint64_t size, sp_seal *seal);
 

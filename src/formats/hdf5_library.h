@@ -30,6 +30,8 @@ void sp_hdf5_leave(sp_hdf5_session *session);
 typedef struct sp_hdf5_io {
     int fd;
     int problem; /* errno of the first read or write that failed */
+    bool elsewhere;      /* raw data is not written, only given a place: somebody else writes it there */
+    uint64_t place, size; /* of the raw data that was last placed so, and how much there was of it */
 } sp_hdf5_io;
 
 /* A new file in `io->fd`, which is empty, in the newest format that HDF5 1.10 can read. H5I_INVALID_HID on failure. */

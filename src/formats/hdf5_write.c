@@ -10,6 +10,7 @@
 #include "formats/file_seal.h"
 #include "formats/hdf5_chunks.h"
 #include "formats/hdf5_library.h"
+#include "formats/hdf5_remote.h"
 #include "formats/hdf5_summary.h"
 #include "formats/summary_job.h"
 #include "formats/utf8.h"
@@ -35,6 +36,9 @@ typedef struct writer {
     sp_compression compression;
     sp_pipeline filters;
     sp_summary_job summary;
+    const sp_remote_layout *remote; /* NULL: the profile has its calls */
+    sp_remote_chunk *chunks;
+    sp_hdf5_io *io;
     hid_t file, text_type, link_list, group_list, attribute_list;
     sp_status status;
     sp_error *error;
@@ -106,7 +110,7 @@ static hid_t dataset_list(writer *w, uint64_t count, size_t element, uint64_t sm
         H5Pset_dset_no_attrs_hint(list, true) >= 0; /* a header without room for attributes: half the size */
     const bool asked = w->compression != SP_COMPRESSION_AUTO || w->chunk_size;
     const bool tiny = count * element <= small && !(small == SMALL_BYTES && asked);
-    const bool chunked = count > 0 && !tiny && (w->filters.count || w->chunk_size);
+    const bool chunked = count > 0 && !tiny && (w->filters.count || w->chunk_size || small == 0);
     *chunk = 0;
     if (fine && chunked) {
         *chunk = chunk_elements(w, count, element);
@@ -573,6 +577,37 @@ static const char *const column_datasets[SP_COLUMN_COUNT] = {
     [SP_COLUMN_AWAIT] = "await_ns",       [SP_COLUMN_GPU] = "gpu_durations",
 };
 
+/* Datasets with a place for every chunk that others have. */
+static void put_remote_events(writer *w)
+{
+    const sp_remote_layout *layout = w->remote;
+    const hid_t group = new_group(w, w->file, "events");
+    sp_remote_chunk *next = w->chunks;
+    uint64_t largest = 1;
+    for (uint64_t i = 0; i < layout->chunks * (uint64_t)__builtin_popcount(layout->columns); i++) {
+        if (next[i].size > largest) largest = next[i].size;
+    }
+    char *nothing = calloc(1, largest);
+    if (nothing == NULL) fail_memory(w);
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        uint64_t chunk = 0;
+        if (!(layout->columns >> c & 1)) continue;
+        const hid_t dataset =
+            new_dataset(w, group, column_datasets[c], H5T_STD_I64LE, layout->calls, sizeof(int64_t), 0, &chunk);
+        for (uint64_t i = 0; i < layout->chunks && !failed(w); i++, next++) {
+            const hsize_t offset = i * chunk;
+            *w->io = (sp_hdf5_io){.fd = w->io->fd, .problem = w->io->problem, .elsewhere = true};
+            const herr_t put = H5Dwrite_chunk(dataset, H5P_DEFAULT, next->skipped, &offset, next->size, nothing);
+            if (put < 0 || w->io->size != next->size) fail_hdf5(w, column_datasets[c]);
+            next->place = w->io->place;
+            w->io->elsewhere = false;
+        }
+        if (dataset >= 0) H5Dclose(dataset);
+    }
+    free(nothing);
+    if (group >= 0) H5Gclose(group);
+}
+
 static void put_events(writer *w)
 {
     const sp_profile *profile = w->profile;
@@ -899,7 +934,8 @@ static void put_everything(writer *w)
     if (names >= 0) H5Gclose(names);
     put_threads(w);
     put_tasks(w);
-    put_events(w); /* meanwhile the summary is made */
+    if (w->remote) put_remote_events(w);
+    else put_events(w); /* meanwhile the summary is made */
     if (sp_summary_job_wait(&w->summary) != SP_OK) fail_memory(w);
     put_index(w);
     put_summary(w);
@@ -912,6 +948,7 @@ static void write_file(writer *w, sp_hdf5_io *io)
     sp_hdf5_session session;
     w->status = sp_hdf5_enter(&session, w->error);
     if (failed(w)) return;
+    w->io = io;
     make_lists(w);
     w->file = failed(w) ? H5I_INVALID_HID : sp_hdf5_create(io);
     if (w->file < 0) fail_hdf5(w, "anything");
@@ -921,12 +958,8 @@ static void write_file(writer *w, sp_hdf5_io *io)
     sp_hdf5_leave(&session);
 }
 
-static sp_status check_profile(const sp_profile *profile, const char *path, const sp_hdf5_options *options,
-                               sp_error *error)
+static sp_status check_options(const char *path, const sp_hdf5_options *options, sp_error *error)
 {
-    if (profile->summary_only) {
-        return sp_fail(error, SP_ERR_INVALID, "cannot write %s: the profile was read without its calls", path);
-    }
     const int level = options->level;
     const bool fits = options->compression == SP_COMPRESSION_GZIP ? level <= 9
         : options->compression == SP_COMPRESSION_ZSTD ? level != 0 && level <= 22 : true;
@@ -936,27 +969,67 @@ static sp_status check_profile(const sp_profile *profile, const char *path, cons
     return SP_OK;
 }
 
+static const sp_hdf5_options usual = {.compression = SP_COMPRESSION_AUTO, .level = -1};
+
+/* The file's content, in `io`; `w` has everything but the filters. */
+static sp_status write_content(writer *w, sp_hdf5_io *io, const sp_hdf5_options *options)
+{
+    choose_filters(w, options);
+    sp_summary_job_begin(&w->summary, w->profile);
+    write_file(w, io);
+    sp_summary_job_free(&w->summary);
+    return w->status;
+}
+
+/* The status of the whole: what the descriptor met counts more than what the library made of it. */
+static sp_status outcome(writer *w, const sp_hdf5_io *io)
+{
+    if (io->problem == 0) return w->status;
+    errno = io->problem;
+    return w->status = sp_fail_errno(w->error, SP_ERR_IO, "cannot write %s", w->path);
+}
+
 sp_status sp_hdf5_write(const sp_profile *profile, const char *path, const sp_hdf5_options *options, sp_error *error)
 {
-    static const sp_hdf5_options usual = {.compression = SP_COMPRESSION_AUTO, .level = -1};
     if (options == NULL) options = &usual;
-    sp_status status = check_profile(profile, path, options, error);
+    if (profile->summary_only) {
+        return sp_fail(error, SP_ERR_INVALID, "cannot write %s: the profile was read without its calls", path);
+    }
+    sp_status status = check_options(path, options, error);
     if (status != SP_OK) return status;
     sp_replacement replacement;
     status = sp_replace_begin(&replacement, path, error);
     if (status != SP_OK) return status;
     sp_hdf5_io io = {.fd = replacement.fd};
     writer w = {.profile = profile, .path = path, .error = error};
-    choose_filters(&w, options);
-    sp_summary_job_begin(&w.summary, profile);
-    write_file(&w, &io);
-    sp_summary_job_free(&w.summary);
+    write_content(&w, &io, options);
     if (io.problem == 0 && !failed(&w) && sp_seal_append(io.fd) != SP_OK) io.problem = errno;
-    if (io.problem) {
-        errno = io.problem;
-        w.status = sp_fail_errno(error, SP_ERR_IO, "cannot write %s", path);
-    }
-    if (!failed(&w)) return sp_replace_commit(&replacement, error);
+    if (outcome(&w, &io) == SP_OK) return sp_replace_commit(&replacement, error);
     sp_replace_abort(&replacement);
     return w.status;
+}
+
+/* -- for several ranks -- */
+
+void sp_remote_layout_make(sp_remote_layout *layout, const sp_hdf5_options *options, uint64_t calls, uint32_t columns)
+{
+    writer w = {0};
+    choose_filters(&w, options ? options : &usual);
+    *layout = (sp_remote_layout){.calls = calls, .columns = columns, .filters = w.filters};
+    layout->filters.element = sizeof(int64_t);
+    if (calls == 0) return;
+    layout->chunk = chunk_elements(&w, calls, sizeof(int64_t));
+    layout->chunks = (calls + layout->chunk - 1) / layout->chunk;
+}
+
+sp_status sp_hdf5_write_remote(const sp_profile *head, const sp_remote_layout *layout, sp_remote_chunk *chunks,
+                               const sp_hdf5_options *options, sp_replacement *replacement, sp_error *error)
+{
+    if (options == NULL) options = &usual;
+    const sp_status status = check_options(replacement->path, options, error);
+    if (status != SP_OK) return status;
+    sp_hdf5_io io = {.fd = replacement->fd};
+    writer w = {.profile = head, .path = replacement->path, .error = error, .remote = layout, .chunks = chunks};
+    write_content(&w, &io, options);
+    return outcome(&w, &io);
 }

@@ -43,7 +43,8 @@ static void *work(void *argument)
     sp_summary_job *job = argument;
     const sp_profile *profile = job->profile;
     sum_rows(job);
-    const bool nestable = profile->columns[SP_COLUMN_CALL_ID] || profile->call_count <= NEST_CALLS_MAX;
+    const bool nestable = profile->summary_only ? profile->stored_paths != NULL
+        : profile->columns[SP_COLUMN_CALL_ID] || profile->call_count <= NEST_CALLS_MAX;
     const bool shorter = profile->row_count < FEW_ROWS || profile->call_count / CALLS_WORTH_A_SUM >= profile->row_count;
     if (job->status == SP_OK && nestable && shorter && !profile->aggregate) {
         /* a run with too many calls or paths is written without the sums */

@@ -80,6 +80,7 @@ class Run:
 
     def finish_spool(self, keep: bool) -> None:
         """Remove the spool, or leave it. Nothing more is written to it."""
+    rank: int  # that collected calls are of
     def note_metadata(self, text: str) -> None:
         """Put the run's metadata (JSON text) into the spool."""
     def tables(self) -> Profile:
@@ -305,6 +306,27 @@ def read_samples(path: str | os.PathLike[str], /) -> tuple[int, int, int, list[s
 
 # -- profiles, continued -----------------------------------------------------------------------------------------------
 
+class RankLink(Protocol):
+    """How this rank reaches the others."""
+
+    rank: int
+    size: int
+    patience: float  # seconds to wait for another rank
+    def send(self, to: int, data: memoryview, seconds: float) -> bool:
+        """Bytes to a rank, in order; False when the time is over."""
+    def receive(self, source: int, data: memoryview, seconds: float) -> bool:
+        """Fill ``data`` with the next bytes from a rank; False when the time is over."""
+
+# All three are collective. A problem of any rank is raised on every rank, and names it; the exception's ``missing`` tells
+# whether it was only that a rank did not arrive, ``written`` whether this rank's calls are in the file all the same, and
+# ``cut_off`` whether this rank heard nothing from rank 0.
+def share_ranks(link: RankLink, data: bytes) -> tuple[bytes, str | None]:
+    """``data`` of all ranks, one after the other, on every rank; and which rank is missing, in words."""
+def collect_ranks(profile: Profile, link: RankLink) -> Profile | None:
+    """The profiles of all ranks as one, on rank 0; None on the others."""
+def write_ranks(profile: Profile, path: str, link: RankLink, *, compression: str | None = None, level: int | None = None,
+                chunk_size: int | None = None) -> None:
+    """Write the profiles of all ranks to one file, all at once."""
 def replace_profile(profile: Profile, *, metadata: Mapping[str, Any] | None = None,
                     event_metadata: Mapping[int, str] | None = None) -> Profile:
     """The same profile (columns shared, not copied) with other metadata, or other event metadata for rows by index."""
@@ -388,7 +410,7 @@ def percentiles(chunks: Sequence[tuple[Buffer, Buffer]], ranks: Sequence[float])
 
 # -- spools (spool_object.c) --------------------------------------------------------------------------------------------
 
-def read_spool(path: str) -> tuple[Profile, dict[str, Any]]:
+def read_spool(path: str, rank: int = 0, /) -> tuple[Profile, dict[str, Any]]:
     """What a spool holds that no file has, and {"open_calls", "damaged_bytes", "limited"}."""
 
 def inspect_spool(path: str) -> dict[str, Any]:

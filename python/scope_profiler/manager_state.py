@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 
 from . import _core
+from ._mpi import might_be_rank
+from ._ranks import begin
 from .recording import ProcessLock, Recording, warn_dropped
 from .spooling import open_run
 from .tags import ROOT_REGION, TagRules
@@ -83,6 +85,10 @@ class ManagerState:
         return recording.unreported()
 
     def _open(self, config: ProfilingConfig, rules: TagRules) -> Recording:
+        if config.output_mode == "parallel" and config.track_threads:
+            raise RuntimeError('output_mode="parallel" cannot be combined with track_threads or track_async; "direct" can')
+        if might_be_rank():
+            begin(config)
         run = open_run(
             self.recorder,
             config,
@@ -94,6 +100,7 @@ class ManagerState:
             source_path=_source_path(config.metadata_detail),
         )
         run.keep_lanes = self.annotates
+        run.rank = config.link.rank if config.link is not None else 0
         config.track(self.recorder, run)
         return Recording(run, config)
 
@@ -160,7 +167,9 @@ class ManagerState:
             self.last_results = _empty_results(self.config)
             return self.last_results
         try:
-            results = recording.finalize(need_results=verbose or return_results, native_traces=native_traces)
+            results = recording.finalize(
+                need_results=verbose or return_results, need_calls=return_results, native_traces=native_traces
+            )
         except BaseException:
             if return_results and recording.unwritten is not None:
                 self.last_results = recording.unwritten

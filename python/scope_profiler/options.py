@@ -92,6 +92,7 @@ class ProfilingOptions:
     checkpoint: str | None = None
     spool: bool | str | None = None
     spool_limit: int | None = None
+    mpi_timeout: float | None = None
 
     def to_kwargs(self) -> dict[str, Any]:
         """The settings that are set, as keywords for ``setup()``."""
@@ -141,3 +142,4 @@ class SetupOptions(TypedDict, total=False):
     checkpoint: str | None
     spool: bool | str | None
     spool_limit: int | None
+    mpi_timeout: float | None

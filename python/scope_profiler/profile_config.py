@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._core import Recorder, Run
+    from ._mpi import Link
     from ._tracker import ConcurrencyTracker
     from .options import GPUOptions as GPUOptions
     from .options import HDF5Options as HDF5Options
@@ -78,7 +79,10 @@ class ProfilingConfig:
     spool: bool | str
     spool_limit: int | None
 
-    comm: Any = None  # the MPI communicator of the run; None: a single process
+    mpi_timeout: float | None
+
+    comm: Any = None  # mpi4py's communicator of all ranks, once the run has started; None: a single process
+    link: Link | None = None  # how this rank reaches the others
     paused: bool = False
 
     def __init__(self, file_path: str | os.PathLike[str] | None = None, /, **settings: Unpack[SetupOptions]) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._core import Profile, Run
+    from ._mpi import Link
     from .profile_config import ProfilingConfig
     from .results import ProfilingResults
 
@@ -89,11 +90,14 @@ class Recording:
             return 0
         return max(0, sum(self.run.call_counts().values()) - self._reported)
 
-    def finalize(self, *, need_results: bool, native_traces: Any = None) -> ProfilingResults | None:
+    def finalize(
+        self, *, need_results: bool, need_calls: bool = True, native_traces: Any = None
+    ) -> ProfilingResults | None:
         """Report every call that is over and not in a file yet: into the file, as results, or both.
 
         After an OSError or any other failure the calls are still there, and ``unwritten`` shows them if results were wanted.
-        Problems of the recording (calls that do not nest, exits without a call) become RuntimeWarnings at the very end,
+        Under MPI this is collective, and the results are those of all ranks on rank 0 and empty on the others. Without
+        ``need_calls`` they may be a summary of the file. Problems of the recording (calls that do not nest, exits without a call) become RuntimeWarnings at the very end,
         when everything is safe.
         """
         with self._lock:
@@ -102,16 +106,18 @@ class Recording:
             profile = recorded = self._describe(self.run.collect())
             if native_traces:
                 profile = self._join_traces(recorded, native_traces, need_results)
-            path = self._next_path(profile)
-            results = self._results(profile, path) if need_results else None
+            try:
+                path, results = self._report(profile, need_results, need_calls)
+            except BaseException as error:
+                if getattr(error, "written", False):  # other ranks are missing, this one is in the file
+                    self._confirm(mark, recorded.call_count)
+                    if self.closed:
+                        self.end_spool()
+                raise
             if path is None:
                 self._reported = self._confirmed + recorded.call_count
             else:
-                self._write(profile, results, path)
-                self.run.confirm()
-                self.events.drop(mark)
-                self._confirmed += recorded.call_count
-                self._reported = self._confirmed
+                self._confirm(mark, recorded.call_count)
             if path is not None and self.closed:
                 self.end_spool()
             elif path is not None:
@@ -121,6 +127,99 @@ class Recording:
         for problem in problems:
             warn(problem)
         return results if need_results else None
+
+    def _report(
+        self, profile: Profile, need_results: bool, need_calls: bool
+    ) -> tuple[str | None, ProfilingResults | None]:
+        """Write the profile, if it goes to a file, and make results of it; the path that was written."""
+        link = self.config.link
+        if link is not None and link.size > 1 and not self.inherited:
+            if link.open:
+                return self._report_together(link, profile, need_results, need_calls)
+            self._stand_alone(link.rank)
+        path = self._next_path(profile.call_count)
+        results = self._results(profile, path) if need_results else None
+        if path is not None:
+            self._write(profile, results, path)
+        return path, results
+
+    def _report_together(
+        self, link: Link, profile: Profile, need_results: bool, need_calls: bool
+    ) -> tuple[str | None, ProfilingResults | None]:
+        try:
+            return self._meet(link, profile, need_results, need_calls)
+        except BaseException as error:
+            self._keep_own(link.rank, profile, error)
+            raise
+
+    def _meet(
+        self, link: Link, profile: Profile, need_results: bool, need_calls: bool
+    ) -> tuple[str | None, ProfilingResults | None]:
+        from ._core import replace_profile
+        from ._ranks import Team
+
+        team = Team(link, profile.call_count)
+        profile = replace_profile(profile, metadata=team.describe(profile.metadata))
+        path = self._next_path(team.calls)
+        if path is not None and self.config.output_format == "hdf5":
+            team.write_h5(profile, self.config, path)
+            self.files.append(path)
+            results = self._results_of_file(link, path, need_calls) if need_results else None
+            return path, results
+        everything = team.collect(profile)
+        results = None if everything is None else self._results(everything, path)
+        problem: BaseException | None = None
+        if path is not None:
+            if everything is not None:
+                try:
+                    self._write(everything, results, path)
+                except BaseException as error:
+                    problem = error
+            team.agree(problem)
+        return path, (results or self._nothing(link)) if need_results else None
+
+    def _results_of_file(self, link: Link, path: str, need_calls: bool) -> ProfilingResults:
+        """What rank 0 has to show is in the file: its memory need not hold the calls of all ranks before."""
+        from .profile_io import read_h5, read_h5_summary
+
+        if link.rank:
+            return self._nothing(link)
+        return read_h5(path) if need_calls else read_h5_summary(path)
+
+    def _nothing(self, link: Link) -> ProfilingResults:
+        from .results import ProfilingResults
+
+        return ProfilingResults({}, num_ranks=link.size, file_path=self.config.file_path, is_root=False)
+
+    def _keep_own(self, rank: int, profile: Profile, error: BaseException) -> None:
+        """A rank that lost touch with rank 0 writes a file of its own, and says so."""
+        from ._mpi import rank_path
+
+        if not getattr(error, "cut_off", False) or not self.config.writes_file:
+            return
+        own = rank_path(self.config.file_path, rank)
+        try:
+            self._write_h5(profile, own)
+        except OSError:
+            return  # the calls are still here, and in the spool
+        error.written = True  # type: ignore[attr-defined]
+        if hasattr(error, "add_note"):
+            error.add_note(f"scope_profiler: the calls of rank {rank} are in {own}")
+
+    def _stand_alone(self, rank: int) -> None:
+        """MPI is over: nothing can be sent any more, and four ranks must not write one file."""
+        from ._mpi import rank_path
+
+        self.config.link = None
+        if self.config.writes_file:
+            self.config.file_path = rank_path(self.config.file_path, rank)
+            warn(f"MPI was finalized before the profile was: rank {rank} writes a file of its own, {self.config.file_path}")
+
+    def _confirm(self, mark: Any, calls: int) -> None:
+        self.run.confirm()
+        self.events.drop(mark)
+        self._confirmed += calls
+        self._reported = self._confirmed
 
     def abandon(self) -> None:
         """Another run takes the manager over: nobody will report these calls, unless a session does at its end."""
@@ -151,12 +250,12 @@ class Recording:
             self.unwritten = self._results(profile, None) if need_results else None
             raise
 
-    def _next_path(self, profile: Profile) -> str | None:
-        """The file to write, if any."""
+    def _next_path(self, calls: int) -> str | None:
+        """The file to write, if any, for so many calls (of all ranks)."""
         config = self.config
         if not config.writes_file:
             return None
-        if self.closed and self.files and not profile.call_count:
+        if self.closed and self.files and not calls:
             return None  # the run is over and in its file already: an empty one would only replace it
         if config.checkpoint != "numbered":
             return config.file_path

@@ -145,11 +145,12 @@ def _choice(choices: tuple[str, ...]) -> Callable[[str, Any], str]:
     return check
 
 
-def _output_mode(name: str, value: Any) -> str:
-    mode = _choice(("auto", "direct", "parallel"))(name, value)
-    if mode == "parallel":
-        raise ValueError(f"{name}='parallel' is not available in this version of scope-profiler")
-    return mode
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of seconds, got {value!r}")
+    if not 0 < value < 1e9:
+        raise ValueError(f"{name} must be more than 0 and less than a billion seconds, got {value!r}")
+    return float(value)
 
 
 def _compression(name: str, value: Any) -> str | None:
@@ -213,7 +214,7 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "capture_region_source": (False, _flag),
     "metadata_detail": ("minimal", _choice(("minimal", "full"))),
     "buffer_limit": (1024, _buffer_limit),
-    "output_mode": ("auto", _output_mode),
+    "output_mode": ("auto", _choice(("auto", "direct", "parallel"))),
     "hdf5_compression": ("auto", _compression),
     "hdf5_compression_level": (None, _level),
     "hdf5_chunk_size": (None, _chunk_size),
@@ -221,6 +222,7 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "checkpoint": ("replace", _choice(("replace", "numbered"))),
     "spool": ("auto", check_spool),
     "spool_limit": (None, _spool_limit),
+    "mpi_timeout": (None, _seconds),
 }
 
 # option group: {field: setting}, for ProfilingOptions and the tables of a TOML file

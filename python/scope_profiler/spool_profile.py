@@ -37,7 +37,16 @@ def recover(path: StrPath) -> tuple[ProfilingResults, dict[str, Any]]:
     from .results import ProfilingResults
 
     profile, facts = _core.read_spool(os.fspath(path))
+    rank = _rank(profile)
+    if rank:
+        profile, facts = _core.read_spool(os.fspath(path), rank)
     return ProfilingResults._from_profile(_with_metadata(profile), file_path=path), facts
+
+
+def _rank(profile: Profile) -> int:
+    """Which rank of its run the process was."""
+    rank = _parse(profile.metadata.get("spool_metadata", "{}")).get("mpi_rank", 0)
+    return rank if isinstance(rank, int) and 0 < rank < 1 << 31 else 0
 
 
 def _with_metadata(profile: Profile) -> Profile:

@@ -38,7 +38,8 @@ def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run
     if not config.writes_file or not _wanted(config):
         return recorder.open(**options)
     output = os.path.abspath(config.file_path)
-    _tell_orphans(output)
+    if config.link is None or config.link.rank == 0:
+        _tell_orphans(output)
     try:
         run = _open_spooled(recorder, output, config.spool_limit or 0, options)
     except OSError as error:

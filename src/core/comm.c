@@ -54,6 +54,15 @@ static double patience(const sp_comm *comm, int levels)
     return comm->patience + levels * (LEVEL_SECONDS + LEVEL_SHARE * comm->patience);
 }
 
+/*
+ * How long to wait for the parent: rank 0 speaks after everybody was waited for. The deeper, the longer, so that a rank whose
+ * parent gives up still hears of it; and nobody gives up, and ends its process, before rank 0 can have written the file.
+ */
+static double patience_upwards(const sp_comm *comm)
+{
+    return patience(comm, levels_below(comm, 0) + __builtin_popcount((unsigned)comm->rank));
+}
+
 /* -- reports -- */
 
 bool sp_report_may_go_on(const sp_report *report)
@@ -91,6 +100,7 @@ static void cut_off(sp_report *report, sp_comm *comm, int parent, sp_status stat
     *report = (sp_report){0};
     note_missing(report, comm, parent, status, error);
     report->missing = 0;
+    report->cut_off = 1;
 }
 
 sp_status sp_report_fail(const sp_report *report, sp_error *error)
@@ -142,10 +152,11 @@ sp_status sp_comm_receive(sp_comm *comm, int from, sp_bytes *bytes, double secon
 }
 
 /* A report, and behind it the bytes. */
-static sp_status send_report(sp_comm *comm, int to, const sp_report *report, const sp_bytes *bytes, sp_error *error)
+static sp_status send_report(sp_comm *comm, int to, const sp_report *report, const sp_bytes *bytes, double seconds,
+                             sp_error *error)
 {
-    const sp_status status = sp_comm_send(comm, to, report, sizeof *report, comm->patience, error);
-    return status == SP_OK ? sp_comm_send(comm, to, bytes->data, bytes->size, comm->patience, error) : status;
+    const sp_status status = sp_comm_send(comm, to, report, sizeof *report, seconds, error);
+    return status == SP_OK ? sp_comm_send(comm, to, bytes->data, bytes->size, seconds, error) : status;
 }
 
 static sp_status receive_report(sp_comm *comm, int from, sp_report *report, sp_bytes *bytes, double seconds,
@@ -201,7 +212,7 @@ void sp_comm_gather(sp_comm *comm, sp_report *report, sp_bytes *own, sp_combine 
     for (size_t i = 0; i < count; i++) sp_bytes_free(&children[i]);
     if (comm->rank == 0) return;
     const int parent = parent_of(comm->rank);
-    const sp_status sent = send_report(comm, parent, report, own, &error);
+    const sp_status sent = send_report(comm, parent, report, own, patience_upwards(comm), &error);
     if (sent != SP_OK) cut_off(report, comm, parent, sent, &error);
 }
 
@@ -210,17 +221,17 @@ void sp_comm_broadcast(sp_comm *comm, sp_report *report, sp_bytes *bytes)
     sp_error error;
     if (comm->rank != 0) {
         sp_report heard;
-        const int parent = parent_of(comm->rank), all = levels_below(comm, 0);
+        const int parent = parent_of(comm->rank);
         sp_bytes_free(bytes);
-        /* What rank 0 says comes after everybody was waited for, and every level on the way. */
         const sp_status status =
-            comm->cut_off ? SP_OK : receive_report(comm, parent, &heard, bytes, patience(comm, 2 * all), &error);
+            comm->cut_off ? SP_OK : receive_report(comm, parent, &heard, bytes, patience_upwards(comm), &error);
         if (status != SP_OK) cut_off(report, comm, parent, status, &error);
         else if (!comm->cut_off) *report = heard;
+        comm->cut_off = comm->cut_off || report->cut_off;
     }
     for (int k = levels_below(comm, comm->rank) - 1; k >= 0; k--) { /* the largest subtree first */
         const int child = comm->rank + (1 << k);
         if (comm->lost >> k & 1) continue;
-        if (send_report(comm, child, report, bytes, &error) != SP_OK) comm->lost |= UINT64_C(1) << k;
+        if (send_report(comm, child, report, bytes, comm->patience, &error) != SP_OK) comm->lost |= UINT64_C(1) << k;
     }
 }

@@ -42,8 +42,9 @@ typedef struct sp_report {
     int32_t status;
     int32_t rank;    /* whose problem it is; -1: nobody's */
     int32_t missing; /* the rank, or one that it hangs from, did not arrive */
+    int32_t cut_off; /* whoever hears this hears nothing from rank 0 any more */
     int32_t system;  /* errno, or 0 */
-    char message[496];
+    char message[492];
 } sp_report;
 
 /* Bytes that grow. */

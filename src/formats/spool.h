@@ -58,6 +58,6 @@ typedef struct sp_salvage {
  * The calls in a spool as a profile, also while its process goes on recording (a view of one moment). Calls that are open
  * carry {"open": true} as event metadata. The file is not changed.
  */
-sp_status sp_spool_read(const char *path, sp_profile **out, sp_salvage *salvage, sp_error *error);
+sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_salvage *salvage, sp_error *error);
 
 #endif

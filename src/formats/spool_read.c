@@ -574,14 +574,14 @@ static sp_status rebuild(reader *r, sp_error *error)
     return status;
 }
 
-sp_status sp_spool_read(const char *path, sp_profile **out, sp_salvage *salvage, sp_error *error)
+sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_salvage *salvage, sp_error *error)
 {
     reader r = {.path = path};
     sp_profile *profile = NULL;
     sp_status status = map_file(&r, error);
     if (status == SP_OK) status = check_header(&r, error);
     if (status == SP_OK) status = rebuild(&r, error);
-    if (status == SP_OK) status = sp_run_collect(r.run, 0, 0, &profile, NULL, error);
+    if (status == SP_OK) status = sp_run_collect(r.run, rank, 0, &profile, NULL, error);
     if (status == SP_OK) status = mark_open_calls(&r, profile, error);
     if (status == SP_OK) status = set_metadata(&r, profile, error);
     if (r.run) sp_run_drop(r.run);

@@ -78,7 +78,7 @@ static int parse_compression(const char *name, sp_compression *compression)
     return -1;
 }
 
-static int parse_options(const char *compression, PyObject *level, PyObject *chunk_size, sp_hdf5_options *options)
+int sp_hdf5_parse_options(const char *compression, PyObject *level, PyObject *chunk_size, sp_hdf5_options *options)
 {
     options->level = -1;
     options->chunk_size = 0;
@@ -113,7 +113,7 @@ static PyObject *write_h5(PyObject *module, PyObject *args, PyObject *kwargs)
     }
     sp_profile *profile = sp_profile_object_get(object);
     sp_hdf5_turn turn;
-    if (profile == NULL || parse_options(compression, level, chunk_size, &options) < 0 || sp_hdf5_turn_begin(&turn) < 0) {
+    if (profile == NULL || sp_hdf5_parse_options(compression, level, chunk_size, &options) < 0 || sp_hdf5_turn_begin(&turn) < 0) {
         goto done;
     }
     sp_error error = {0};

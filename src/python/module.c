@@ -12,6 +12,7 @@
 #include "python/manual_clock.h"
 #include "python/path_summary_object.h"
 #include "python/profile_object.h"
+#include "python/ranks_object.h"
 #include "python/recorder.h"
 #include "python/records.h"
 #include "python/spool_object.h"
@@ -93,6 +94,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_errors,
     sp_python_add_profile,
     sp_python_add_hdf5,
+    sp_python_add_ranks,
     sp_python_add_call_tree,
     sp_python_add_exports,
     sp_python_add_path_summary,

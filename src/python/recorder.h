@@ -18,6 +18,7 @@ typedef struct sp_run_object {
     int part_count;
     int64_t next_call_id;  /* after what is confirmed */
     char keep_lanes;
+    unsigned rank; /* of the process in a distributed run */
     sp_store *spool;       /* or NULL; a reference */
     PyObject *spool_path;  /* str, or None */
     struct sp_run_object *next_spooled;

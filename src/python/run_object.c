@@ -82,6 +82,7 @@ sp_run_object *sp_run_object_new(sp_run *run, sp_store *spool, PyObject *spool_p
     object->part_count = 0;
     object->next_call_id = 0;
     object->keep_lanes = 0;
+    object->rank = 0;
     pthread_mutex_init(&object->lock, NULL);
     if (spool) spooled_add(object);
     return object;
@@ -202,7 +203,7 @@ static sp_status collect(sp_run_object *object, sp_error *error)
     sp_status status = object->part_count == 2 ? join(object, error) : SP_OK;
     if (status != SP_OK) return status;
     sp_part *fresh = &object->parts[object->part_count];
-    status = sp_run_collect(object->run, 0, object->next_call_id, &fresh->profile,
+    status = sp_run_collect(object->run, object->rank, object->next_call_id, &fresh->profile,
                             object->keep_lanes ? &fresh->lanes : NULL, error);
     if (status != SP_OK) return status;
     object->part_count++;
@@ -241,7 +242,7 @@ static PyObject *run_tables(PyObject *self, PyObject *none)
     sp_profile *profile = sp_profile_new();
     if (profile == NULL) return PyErr_NoMemory();
     sp_error error;
-    const sp_status status = sp_run_tables(run, 0, profile, &error);
+    const sp_status status = sp_run_tables(run, ((sp_run_object *)self)->rank, profile, &error);
     if (status == SP_OK) return sp_profile_object_new(profile);
     sp_profile_release(profile);
     return sp_python_raise(status, &error, NULL);
@@ -446,6 +447,7 @@ static PyGetSetDef run_getset[] = {
 static PyMemberDef run_members[] = {
     {"keep_lanes", T_BOOL, offsetof(sp_run_object, keep_lanes), 0,
      "Whether collect() keeps the lane of every call for collect_lanes()."},
+    {"rank", T_UINT, offsetof(sp_run_object, rank), 0, "The rank that collected calls are of."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -3,16 +3,17 @@
 #include "formats/spool.h"
 #include "python/profile_object.h"
 
-static PyObject *read_spool(PyObject *module, PyObject *argument)
+static PyObject *read_spool(PyObject *module, PyObject *args)
 {
     PyObject *path = NULL;
-    if (!PyUnicode_FSConverter(argument, &path)) return NULL;
+    unsigned rank = 0;
+    if (!PyArg_ParseTuple(args, "O&|I:read_spool", PyUnicode_FSConverter, &path, &rank)) return NULL;
     sp_profile *profile = NULL;
     sp_salvage salvage = {0};
     sp_error error;
     sp_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = sp_spool_read(PyBytes_AS_STRING(path), &profile, &salvage, &error);
+    status = sp_spool_read(PyBytes_AS_STRING(path), rank, &profile, &salvage, &error);
     Py_END_ALLOW_THREADS
     if (status != SP_OK) {
         sp_python_raise(status, &error, PyBytes_AS_STRING(path));
@@ -53,8 +54,8 @@ static PyObject *spool_is_local(PyObject *module, PyObject *argument)
 }
 
 static PyMethodDef functions[] = {
-    {"read_spool", read_spool, METH_O,
-     "read_spool(path) -> (Profile, {'open_calls', 'damaged_bytes', 'limited'})\n\n"
+    {"read_spool", read_spool, METH_VARARGS,
+     "read_spool(path, rank=0) -> (Profile, {'open_calls', 'damaged_bytes', 'limited'})\n\n"
      "What a spool holds that no file has. FileNotFoundError, OSError, CorruptProfileError, HDF5SchemaError (version)."},
     {"inspect_spool", inspect_spool, METH_O,
      "inspect_spool(path) -> {'pid', 'alive', 'track_threads', 'track_async', 'start_ns', 'output'}"},

@@ -1,0 +1,198 @@
+#include "python/ranks_object.h"
+
+#include "formats/ranks.h"
+#include "python/hdf5_object.h"
+#include "python/profile_object.h"
+
+/* The Python object that moves bytes, and what it raised first. */
+typedef struct python_link {
+    PyObject *object;
+    PyObject *raised;
+    sp_hdf5_turn *turn; /* while it lasts the interpreter may have to be taken back for a message; NULL: it is held */
+} python_link;
+
+static void keep_exception(python_link *link)
+{
+    PyObject *kind, *value, *traceback;
+    PyErr_Fetch(&kind, &value, &traceback);
+    PyErr_NormalizeException(&kind, &value, &traceback);
+    if (traceback) PyException_SetTraceback(value, traceback);
+    if (link->raised == NULL) link->raised = Py_XNewRef(value);
+    Py_XDECREF(kind);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+}
+
+static sp_status call_link(python_link *link, const char *method, int rank, void *data, size_t size, int flags,
+                           double seconds)
+{
+    sp_status status = SP_ERR_IO;
+    if (link->turn && link->turn->thread) PyEval_RestoreThread(link->turn->thread);
+    PyObject *view = PyMemoryView_FromMemory(data, (Py_ssize_t)size, flags);
+    PyObject *done = view ? PyObject_CallMethod(link->object, method, "iOd", rank, view, seconds) : NULL;
+    const int arrived = done ? PyObject_IsTrue(done) : -1;
+    if (arrived < 0) keep_exception(link);
+    else status = arrived ? SP_OK : SP_ERR_BUSY;
+    Py_XDECREF(done);
+    Py_XDECREF(view);
+    if (link->turn && link->turn->thread) link->turn->thread = PyEval_SaveThread();
+    return status;
+}
+
+static sp_status link_send(sp_comm *comm, int to, const void *data, size_t size, double seconds)
+{
+    return call_link(comm->context, "send", to, (void *)data, size, PyBUF_READ, seconds);
+}
+
+static sp_status link_receive(sp_comm *comm, int from, void *data, size_t size, double seconds)
+{
+    return call_link(comm->context, "receive", from, data, size, PyBUF_WRITE, seconds);
+}
+
+static int number_attribute(PyObject *object, const char *name, double *value)
+{
+    PyObject *found = PyObject_GetAttrString(object, name);
+    *value = found ? PyFloat_AsDouble(found) : -1;
+    Py_XDECREF(found);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int open_link(PyObject *object, python_link *link, sp_comm *comm)
+{
+    double rank, size, patience;
+    if (number_attribute(object, "rank", &rank) < 0 || number_attribute(object, "size", &size) < 0 ||
+        number_attribute(object, "patience", &patience) < 0) {
+        return -1;
+    }
+    if (!(size >= 1 && size < INT32_MAX && rank >= 0 && rank < size)) {
+        PyErr_SetString(PyExc_ValueError, "a link's rank must be one of its size");
+        return -1;
+    }
+    *link = (python_link){.object = object};
+    *comm = (sp_comm){.rank = (int)rank, .size = (int)size, .patience = patience, .send = link_send, .receive = link_receive,
+                      .context = link};
+    return 0;
+}
+
+/* Raise what went wrong, with what it means for this rank. What the link raised itself (an interrupt) comes first. */
+static PyObject *raise_report(const sp_comm *comm, const sp_report *report, const sp_error *error, bool written,
+                              const char *path)
+{
+    PyObject *kind, *value, *traceback;
+    const python_link *link = comm->context;
+    if (link->raised) PyErr_SetObject((PyObject *)Py_TYPE(link->raised), link->raised);
+    else sp_python_raise((sp_status)report->status, error, path);
+    PyErr_Fetch(&kind, &value, &traceback);
+    PyErr_NormalizeException(&kind, &value, &traceback);
+    if (value && (PyObject_SetAttrString(value, "written", written ? Py_True : Py_False) < 0 ||
+                  PyObject_SetAttrString(value, "missing", report->missing ? Py_True : Py_False) < 0 ||
+                  PyObject_SetAttrString(value, "cut_off", comm->cut_off ? Py_True : Py_False) < 0)) {
+        PyErr_Clear();
+    }
+    PyErr_Restore(kind, value, traceback);
+    return NULL;
+}
+
+static PyObject *share_ranks(PyObject *module, PyObject *args)
+{
+    PyObject *object;
+    Py_buffer own;
+    python_link link;
+    sp_comm comm;
+    sp_report report = {0};
+    sp_bytes bytes = {0};
+    PyObject *result = NULL;
+    if (!PyArg_ParseTuple(args, "Oy*:share_ranks", &object, &own)) return NULL;
+    if (open_link(object, &link, &comm) < 0) goto done;
+    if (!sp_bytes_add(&bytes, own.buf, (size_t)own.len)) sp_report_note(&report, &comm, SP_ERR_NO_MEMORY, NULL);
+    sp_comm_gather(&comm, &report, &bytes, NULL, NULL);
+    sp_comm_broadcast(&comm, &report, &bytes);
+    if (sp_report_may_go_on(&report) && link.raised == NULL) {
+        result = Py_BuildValue("y#z", bytes.data ? bytes.data : "", (Py_ssize_t)bytes.size,
+                               report.missing ? report.message : NULL);
+    } else {
+        sp_error error;
+        sp_report_fail(&report, &error);
+        raise_report(&comm, &report, &error, false, NULL);
+    }
+done:
+    Py_XDECREF(link.raised);
+    sp_bytes_free(&bytes);
+    PyBuffer_Release(&own);
+    return result;
+}
+
+static PyObject *collect_ranks(PyObject *module, PyObject *args)
+{
+    PyObject *object, *with;
+    python_link link;
+    sp_comm comm;
+    sp_profile *all = NULL;
+    sp_report report;
+    sp_error error;
+    if (!PyArg_ParseTuple(args, "OO:collect_ranks", &object, &with)) return NULL;
+    sp_profile *profile = sp_profile_object_get(object);
+    if (profile == NULL || open_link(with, &link, &comm) < 0) return NULL;
+    const sp_status status = sp_ranks_collect(&comm, profile, &all, &report, &error);
+    if (status == SP_OK && link.raised == NULL) return all ? sp_profile_object_new(all) : Py_NewRef(Py_None);
+    raise_report(&comm, &report, &error, false, NULL);
+    Py_XDECREF(link.raised);
+    if (all) {
+        PyObject *kind, *value, *traceback, *partial = NULL;
+        PyErr_Fetch(&kind, &value, &traceback);
+        partial = sp_profile_object_new(all);
+        if (partial == NULL || PyObject_SetAttrString(value, "profile", partial) < 0) PyErr_Clear();
+        Py_XDECREF(partial);
+        PyErr_Restore(kind, value, traceback);
+    }
+    return NULL;
+}
+
+static PyObject *write_ranks(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"profile", "path", "link", "compression", "level", "chunk_size", NULL};
+    PyObject *object, *path = NULL, *with, *level = Py_None, *chunk_size = Py_None, *result = NULL;
+    const char *compression = NULL;
+    sp_hdf5_options options;
+    sp_hdf5_turn turn;
+    python_link link = {0};
+    sp_comm comm;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO&O|$zOO:write_ranks", keywords, &object, PyUnicode_FSConverter,
+                                     &path, &with, &compression, &level, &chunk_size)) {
+        return NULL;
+    }
+    sp_profile *profile = sp_profile_object_get(object);
+    if (profile == NULL || sp_hdf5_parse_options(compression, level, chunk_size, &options) < 0 ||
+        open_link(with, &link, &comm) < 0 || sp_hdf5_turn_begin(&turn) < 0) {
+        goto done;
+    }
+    link.turn = &turn;
+    sp_report report;
+    sp_error error = {0};
+    bool written = false;
+    const sp_status status =
+        sp_ranks_write(&comm, profile, PyBytes_AS_STRING(path), &options, &written, &report, &error);
+    sp_hdf5_turn_end(&turn);
+    if (status == SP_OK && link.raised == NULL) result = Py_NewRef(Py_None);
+    else raise_report(&comm, &report, &error, written, PyBytes_AS_STRING(path));
+done:
+    Py_XDECREF(link.raised);
+    Py_DECREF(path);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"share_ranks", share_ranks, METH_VARARGS,
+     "share_ranks(link, data) -> (bytes of all ranks in order, which rank is missing | None). Collective."},
+    {"collect_ranks", collect_ranks, METH_VARARGS,
+     "collect_ranks(profile, link) -> Profile of all ranks on rank 0, None on the others. Collective."},
+    {"write_ranks", (PyCFunction)(void (*)(void))write_ranks, METH_VARARGS | METH_KEYWORDS,
+     "write_ranks(profile, path, link, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
+     "Write the profiles of all ranks to one file. Collective; a problem of any rank is raised on all of them."},
+    {NULL, NULL, 0, NULL},
+};
+
+int sp_python_add_ranks(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}

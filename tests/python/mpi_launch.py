@@ -1,0 +1,61 @@
+"""Starting programs as MPI ranks, under each MPI that is installed.
+
+mpi4py's wheels load the MPI library that the environment names; Debian's MPICH has its library under a name of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+def library_of_mpich() -> Path | None:
+    """Debian's name of what other systems call libmpi.so.12."""
+    listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    for line in listed.splitlines():
+        if "libmpich.so.12 " in line:
+            return Path(line.rsplit(" ", 1)[1])
+    return None
+
+
+class Launcher:
+    """One MPI: how it starts ranks, and what they need to find it."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.command = f"mpiexec.{name}"
+        self.environment: dict[str, str] = {"MPI4PY_MPIABI": name}
+        self.options: list[str] = []
+        if name == "openmpi":
+            self.environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+            # Ranks that share processors must give them up while they wait.
+            self.options = ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+            return
+        library = library_of_mpich()
+        if library is not None:
+            link = directory / "libmpi.so.12"
+            if not link.is_symlink():
+                link.symlink_to(library)
+            self.environment["LD_LIBRARY_PATH"] = f"{directory}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+
+    @property
+    def missing(self) -> str | None:
+        """What is not installed, if anything."""
+        return None if shutil.which(self.command) else self.command
+
+    def run(
+        self, ranks: int, *command: str, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as ``ranks`` ranks, to its end."""
+        environment = {**os.environ, **self.environment, **(env or {})}
+        return subprocess.run(
+            [self.command, *self.options, "-n", str(ranks), *command],
+            capture_output=True, text=True, timeout=timeout, check=False, env=environment, cwd=cwd,
+        )  # fmt: skip
+
+    def python(self, ranks: int, program: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        """Run Python source text as ``ranks`` ranks."""
+        return self.run(ranks, sys.executable, "-c", program, *arguments, **options)  # type: ignore[arg-type]

@@ -1,0 +1,361 @@
+"""Real MPI ranks: one file for all of them, exact for each, and no rank waits for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import scope_profiler as sp
+from mpi_launch import Launcher
+
+pytestmark = [pytest.mark.uninstrumented]
+
+
+@pytest.fixture(scope="module", params=["openmpi", "mpich"])
+def mpi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    pytest.importorskip("mpi4py")
+    launcher = Launcher(request.param, tmp_path_factory.mktemp(request.param))
+    if launcher.missing:
+        pytest.skip(f"{launcher.missing} is not installed")
+    yield launcher
+
+
+# Rank r enters the region that only it has r + 1 times, and the one that all have 3 times, one inside the other. Odd ranks have
+# a thread too, where threads are tracked. What it counted itself goes to a file of its own.
+PROGRAM = """
+import json, sys, threading
+import scope_profiler as sp
+from scope_profiler import ProfileManager
+assert "mpi4py" not in sys.modules, "importing the package must not import mpi4py"
+
+@ProfileManager.profile("decorated")
+def decorated(): pass
+
+assert "mpi4py" not in sys.modules, "nor must decorating"
+path, settings = sys.argv[1], json.loads(sys.argv[2])
+with ProfileManager.session(return_results=True, verbose=False, file_path=path, **settings) as run:
+    from mpi4py import MPI
+    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    def work():
+        for i in range(rank + 1):
+            with ProfileManager.profile_region(f"only {rank}"):
+                pass
+    for i in range(3):
+        with ProfileManager.profile_region("all"):
+            decorated()
+            MPI.COMM_WORLD.barrier()
+    if settings.get("track_threads") and rank % 2:
+        thread = threading.Thread(target=work, name=f"worker of {rank}")
+        thread.start()
+        thread.join()
+    elif rank != 5:
+        work()
+results = run.results
+assert results.is_root == (rank == 0)
+assert results.num_ranks == size, results.num_ranks
+if rank == 0:
+    told = {name: {r: region[r].num_calls for r in region.ranks} for name, region in ((n, results[n]) for n in results.region_names)}
+    print(json.dumps(told))
+else:
+    assert len(results) == 0
+"""
+
+
+def expected(size: int, *, threads: bool) -> dict[str, dict[int, int]]:
+    counts = {"scope_profiler.session": dict.fromkeys(range(size), 1)}
+    counts["all"] = counts["decorated"] = dict.fromkeys(range(size), 3)
+    for rank in range(size):
+        if rank != 5 or threads:
+            counts[f"only {rank}"] = {rank: rank + 1}
+    return counts
+
+
+def counted(results: sp.ProfilingResults) -> dict[str, dict[int, int]]:
+    return {name: {rank: results[name][rank].num_calls for rank in results[name].ranks} for name in results.region_names}
+
+
+@pytest.mark.parametrize("settings", [{}, {"track_threads": True}, {"track_async": True}], ids=["plain", "threads", "async"])
+@pytest.mark.parametrize("ranks", [1, 2, 4, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
+def test_one_file_has_the_calls_of_every_rank(mpi: Launcher, tmp_path: Path, ranks: int, settings: dict[str, bool]) -> None:
+    path = tmp_path / "all.h5"
+    done = mpi.python(ranks, PROGRAM, str(path), json.dumps(settings))
+    assert done.returncode == 0, done.stderr
+    tracked = bool(settings)
+    wanted = expected(ranks, threads="track_threads" in settings)
+    told = {name: {int(rank): count for rank, count in counts.items()} for name, counts in json.loads(done.stdout).items()}
+    assert told == wanted
+    results = sp.load(path)
+    assert counted(results) == wanted
+    assert results.num_ranks == ranks
+    assert results.metadata["mpi_size"] == ranks
+    assert results.metadata["num_nodes"] == 1
+    assert results.metadata["total_cores"] == ranks * results.metadata["omp_num_threads"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["all.h5"], "no spool and no temporary stays"
+    for rank in range(ranks):
+        all_calls, decorated = results["all"][rank], results["decorated"][rank]
+        assert (all_calls.start_times_ns < decorated.start_times_ns).all()
+        assert (decorated.end_times_ns < all_calls.end_times_ns).all()
+        assert list(decorated.parent_ids) == list(all_calls.call_ids), "each rank has a tree of its own"
+        if tracked:
+            names = [thread.name for thread in results.threads[rank]]
+            own = [f"worker of {rank}"] if "track_threads" in settings and rank % 2 else []
+            assert names == ["MainThread", *own]
+            thread_ids = set(results[f"only {rank}"][rank].thread_ids) if f"only {rank}" in wanted else {len(own)}
+            assert thread_ids == {len(own)}
+
+
+@pytest.mark.parametrize("mode", ["auto", "direct", "parallel"])
+def test_every_output_mode_writes_the_same(mpi: Launcher, tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "all.h5"
+    done = mpi.python(3, PROGRAM, str(path), json.dumps({"output_mode": mode, "hdf5_compression": "gzip", "hdf5_chunk_size": 4}))
+    assert done.returncode == 0, done.stderr
+    assert counted(sp.load(path)) == expected(3, threads=False)
+
+
+def test_parallel_output_with_lanes_is_refused_on_every_rank(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import sys
+from scope_profiler import ProfileManager
+try:
+    ProfileManager.setup(file_path=sys.argv[1], output_mode="parallel", track_threads=True)
+except RuntimeError as error:
+    print(error)
+"""
+    done = mpi.python(3, program, str(tmp_path / "x.h5"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("track_threads") == 3
+    assert not (tmp_path / "x.h5").exists()
+
+
+def test_without_a_file_rank_0_has_all(mpi: Launcher, tmp_path: Path) -> None:
+    done = mpi.python(4, PROGRAM, "unused.h5", json.dumps({"deactivate_file_output": True, "track_threads": True}), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = {name: {int(rank): count for rank, count in counts.items()} for name, counts in json.loads(done.stdout).items()}
+    assert told == expected(4, threads=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_output_holds_all_ranks(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import sys
+from scope_profiler import ProfileManager
+with ProfileManager.session(output=sys.argv[1], verbose=False):
+    from mpi4py import MPI
+    with ProfileManager.profile_region(f"rank {MPI.COMM_WORLD.rank}"): pass
+"""
+    done = mpi.python(3, program, str(tmp_path / "all.json"))
+    assert done.returncode == 0, done.stderr
+    results = sp.load(tmp_path / "all.json")
+    assert {name for name in results.region_names if name.startswith("rank")} == {"rank 0", "rank 1", "rank 2"}
+
+
+def test_checkpoints_hold_all_ranks_and_an_idle_end_replaces_nothing(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import sys
+from scope_profiler import ProfileManager
+ProfileManager.setup(file_path=sys.argv[1])
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+if rank == 1:  # the other has nothing to report at this checkpoint
+    with ProfileManager.profile_region("first"): pass
+ProfileManager.finalize(verbose=False)
+if rank == 0:
+    import scope_profiler
+    print(list(scope_profiler.load(sys.argv[1]).region_names))
+MPI.COMM_WORLD.barrier()
+if rank == 0:
+    with ProfileManager.profile_region("second"): pass
+ProfileManager.finalize(verbose=False)
+"""
+    path = tmp_path / "c.h5"
+    done = mpi.python(2, program, str(path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['first']"
+    assert counted(sp.load(path)) == {"second": {0: 1}}
+
+
+def test_a_failed_write_is_an_error_on_every_rank_and_nothing_is_lost(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import os, sys
+from scope_profiler import ProfileManager
+ProfileManager.setup(file_path=sys.argv[1], spool=False)
+from mpi4py import MPI
+with ProfileManager.profile_region("a"): pass
+try:
+    ProfileManager.finalize(verbose=False)
+except OSError as error:
+    print("rank 0" in str(error) and "no-such" in str(error), flush=True)
+MPI.COMM_WORLD.barrier()
+if MPI.COMM_WORLD.rank == 0: os.mkdir(os.path.dirname(sys.argv[1]))
+MPI.COMM_WORLD.barrier()
+ProfileManager.finalize(verbose=False)
+"""
+    path = tmp_path / "no-such" / "f.h5"
+    done = mpi.python(3, program, str(path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"] * 3
+    assert counted(sp.load(path)) == {"a": {0: 1, 1: 1, 2: 1}}
+
+
+MISSING = """
+import sys, time
+from mpi4py import MPI
+from scope_profiler import ProfileManager
+comm, absent = MPI.COMM_WORLD, int(sys.argv[2])
+try:
+    with ProfileManager.session(verbose=False, file_path=sys.argv[1], mpi_timeout=1):
+        with ProfileManager.profile_region("a"): pass
+        if comm.rank == absent: time.sleep(6)
+except OSError as error:
+    print(f"{comm.rank}: {error}\\n", end="", flush=True)
+time.sleep(max(0, 7 - time.perf_counter()) if comm.rank != absent else 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("absent", [3, 0])
+def test_a_rank_that_does_not_come_is_named_and_the_others_lose_nothing(mpi: Launcher, tmp_path: Path, absent: int) -> None:
+    path = tmp_path / "m.h5"
+    done = mpi.python(4, MISSING, str(path), str(absent))
+    told = dict(line.split(": ", 1) for line in done.stdout.splitlines() if re.match(r"\d: ", line))
+    here = [rank for rank in range(4) if rank != absent]
+    for rank in here:
+        assert f"rank {absent} did not answer" in told[str(rank)], done.stdout + done.stderr
+    if absent == 3:
+        results = sp.load(path)
+        assert counted(results)["a"] == {0: 1, 1: 1, 2: 1}
+        assert results.metadata["missing_ranks"] == ["3"]
+    else:
+        for rank in here:
+            assert counted(sp.load(tmp_path / f"m.rank{rank}.h5"))["a"] == {rank: 1}
+
+
+def test_a_rank_that_raises_does_not_hang_the_others(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import sys
+from scope_profiler import ProfileManager
+from mpi4py import MPI
+try:
+    with ProfileManager.session(verbose=False, file_path=sys.argv[1]):
+        with ProfileManager.profile_region("a"):
+            if MPI.COMM_WORLD.rank == 1: raise KeyError("mine")
+except KeyError as error:
+    print(error)
+"""
+    path = tmp_path / "r.h5"
+    done = mpi.python(3, program, str(path))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "'mine'"
+    assert counted(sp.load(path))["a"] == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_killed_rank_ends_the_job_and_its_calls_are_recovered_with_its_rank(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import os, sys, time
+from scope_profiler import ProfileManager
+ProfileManager.setup(file_path=sys.argv[1])
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+for i in range(10 + rank):
+    with ProfileManager.profile_region("a"): pass
+MPI.COMM_WORLD.barrier()
+if rank == 2: os.kill(os.getpid(), 9)
+time.sleep(30)
+"""
+    done = mpi.python(3, program, str(tmp_path / "k.h5"), timeout=60)
+    assert done.returncode != 0
+    spools = sorted(tmp_path.glob("*.spool"))
+    assert len(spools) == 3
+    found = {}
+    for spool in spools:
+        results = sp.load(spool)
+        (rank,) = results["a"].ranks
+        found[rank] = results["a"][rank].num_calls
+        assert results.metadata["mpi_size"] == 3
+    assert found == {0: 10, 1: 11, 2: 12}
+
+
+def test_after_mpi_is_finalized_each_rank_writes_a_file_of_its_own(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import sys, warnings
+from scope_profiler import ProfileManager
+ProfileManager.setup(file_path=sys.argv[1])
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+with ProfileManager.profile_region("a"): pass
+MPI.Finalize()
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    ProfileManager.finalize(verbose=False)
+assert len(told) == 1 and f"rank{rank}.h5" in str(told[0].message), told
+"""
+    done = mpi.python(2, program, str(tmp_path / "o.h5"))
+    assert done.returncode == 0, done.stderr
+    assert counted(sp.load(tmp_path / "o.rank1.h5")) == {"a": {1: 1}}
+    assert counted(sp.load(tmp_path / "o.rank0.h5")) == {"a": {0: 1}}
+
+
+def test_ranks_that_are_on_their_own_do_not_overwrite_each_other_unnoticed(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import sys, warnings
+from scope_profiler import ProfileManager
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    with ProfileManager.session(verbose=False, file_path=sys.argv[1]):
+        with ProfileManager.profile_region("a"): pass
+assert "on its own" in str(told[0].message)
+assert "mpi4py" not in sys.modules
+"""
+    done = mpi.python(2, program, str(tmp_path / "s.h5"), env={"SCOPE_PROFILER_MPI": "0"})
+    assert done.returncode == 0, done.stderr
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["s.rank0.h5", "s.rank1.h5"]
+
+
+def test_workers_of_a_rank_are_no_ranks(mpi: Launcher, tmp_path: Path) -> None:
+    program = tmp_path / "workers.py"
+    program.write_text("""
+import multiprocessing, sys
+from scope_profiler import ProfileManager
+
+def work(index):
+    manager = ProfileManager()
+    with manager.session(file_path=f"{sys.argv[1]}/worker{index}.h5", verbose=False):
+        with manager.profile_region("in worker"): pass
+
+if __name__ == "__main__":
+    with ProfileManager.session(file_path=f"{sys.argv[1]}/ranks.h5", verbose=False):
+        from mpi4py import MPI
+        rank = MPI.COMM_WORLD.rank
+        process = multiprocessing.get_context("spawn").Process(target=work, args=(rank,))
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+""")
+    done = mpi.run(2, sys.executable, str(program), str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert counted(sp.load(tmp_path / f"worker{rank}.h5"))["in worker"] == {0: 1}
+    assert counted(sp.load(tmp_path / "ranks.h5"))["scope_profiler.session"] == {0: 1, 1: 1}
+
+
+@pytest.mark.parametrize("word", ["1", "true", "YES", "on"])
+def test_the_environment_asks_for_mpi(word: str, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    launcher = Launcher("openmpi", tmp_path)
+    program = "import sys, scope_profiler as sp; sp.ProfileManager.setup(deactivate_file_output=True); print('mpi4py.MPI' in sys.modules)"
+    environment = {**os.environ, **launcher.environment, "SCOPE_PROFILER_MPI": word}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True", done.stderr
+
+
+@pytest.mark.parametrize(("setting", "problem"), [(0, "mpi_timeout"), ("soon", "mpi_timeout"), (True, "mpi_timeout")])
+def test_a_timeout_that_is_none_is_refused(setting: object, problem: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=problem):
+        sp.ProfileManager.setup(deactivate_file_output=True, mpi_timeout=setting)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from scope_profiler import MPIRegion, Region, build_call_arrays
+from scope_profiler import MPIRegion, ProfileManager, Region, build_call_arrays
 
 CALLS = 2_000_000
 REGIONS = 8
@@ -72,6 +72,27 @@ def one_lane_shuffled() -> float:
 
 def many_lanes() -> float:
     return timed(columns(20_000))
+
+
+@lru_cache(maxsize=1)
+def recorded_regions() -> list[MPIRegion]:
+    """A run of 2 M calls as it was collected, four deep."""
+    ProfileManager.setup(output=None)
+    first, second, third, fourth = (ProfileManager.region(name) for name in ("first", "second", "third", "fourth"))
+    for _ in range(CALLS // 4):
+        with first, second:
+            with third:
+                pass
+            with fourth:
+                pass
+    results = ProfileManager.finalize(verbose=False, return_results=True)
+    ProfileManager.reset()
+    assert results is not None
+    return list(results.get_regions())
+
+
+def recorded() -> float:
+    return timed(recorded_regions())
 
 
 def spread() -> float:

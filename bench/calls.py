@@ -1,47 +1,32 @@
-"""Cases that time single calls. Each returns ns a call, less the loop around it, and leaves nothing recording."""
+"""Cases that time single calls at the default settings: ns a call, less the loop around it; nothing is left recording.
+
+A run has an output file, hence the spool, unless a case says otherwise.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import repeat
-from time import perf_counter_ns
+from statistics import median
+from typing import Any
 
 from scope_profiler import ProfileManager
-
-CALLS = 50_000
+from timing import CALLS, calls_of, empty_loop, least, net, nothing, timed
 
 
 @contextmanager
-def recording(track_threads: bool = False) -> Iterator[None]:
-    """A run in memory, and nothing left of it."""
-    ProfileManager.setup(output=None, track_threads=track_threads)
+def recording(**settings: Any) -> Iterator[None]:
+    """A run, and nothing left of it."""
+    ProfileManager.setup(**{"output": "profile.h5", **settings})
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
         ProfileManager.reset()
-
-
-def timed(loop: Callable[[], None]) -> int:
-    start = perf_counter_ns()
-    loop()
-    return perf_counter_ns() - start
-
-
-def net(loop: Callable[[], None], empty: Callable[[], None]) -> float:
-    """ns a call of ``loop`` above ``empty``, after one run of each that warms both up and touches fresh memory."""
-    loop()
-    empty()
-    return (timed(loop) - timed(empty)) / CALLS
-
-
-def empty_loop() -> None:
-    for _ in repeat(None, CALLS):
-        pass
 
 
 def reused_loop() -> None:
@@ -58,23 +43,26 @@ def named_loop() -> None:
             pass
 
 
-def nothing() -> None:
-    pass
+plain_calls = calls_of(nothing)
+decorated_calls = calls_of(ProfileManager.profile("decorated")(nothing))
 
 
-decorated = ProfileManager.profile("decorated")(nothing)
-
-
-def plain_calls() -> None:
-    function = nothing
+def steps() -> Generator[None, None, None]:
     for _ in repeat(None, CALLS):
-        function()
+        yield
 
 
-def decorated_calls() -> None:
-    function = decorated
-    for _ in repeat(None, CALLS):
-        function()
+profiled_steps = ProfileManager.profile("steps")(steps)
+
+
+def plain_generator() -> None:
+    for _ in steps():
+        pass
+
+
+def profiled_generator() -> None:
+    for _ in profiled_steps():
+        pass
 
 
 def reused() -> float:
@@ -82,9 +70,27 @@ def reused() -> float:
         return net(reused_loop, empty_loop)
 
 
+def reused_memory() -> float:
+    with recording(output=None):
+        return net(reused_loop, empty_loop)
+
+
 def reused_threads() -> float:
     with recording(track_threads=True):
         return net(reused_loop, empty_loop)
+
+
+def reused_async() -> float:
+    with recording(track_async=True):
+        return net(reused_loop, empty_loop)
+
+
+def reused_in_task() -> float:
+    async def main() -> float:
+        return net(reused_loop, empty_loop)
+
+    with recording(track_async=True):
+        return asyncio.run(main())
 
 
 def named() -> float:
@@ -94,6 +100,11 @@ def named() -> float:
 
 def named_threads() -> float:
     with recording(track_threads=True):
+        return net(named_loop, empty_loop)
+
+
+def named_async() -> float:
+    with recording(track_async=True):
         return net(named_loop, empty_loop)
 
 
@@ -107,10 +118,57 @@ def decorated_threads() -> float:
         return net(decorated_calls, plain_calls)
 
 
-def least(loop: Callable[[], None], empty: Callable[[], None]) -> float:
-    """ns a call of ``loop`` above ``empty``, by the fastest run of each: for differences that are small against the noise."""
-    pairs = [(timed(loop), timed(empty)) for _ in range(7)]
-    return (min(first for first, _ in pairs) - min(second for _, second in pairs)) / CALLS
+def decorated_async() -> float:
+    with recording(track_async=True):
+        return net(decorated_calls, plain_calls)
+
+
+def generator_step() -> float:
+    """Of a profiled generator function; release 0.7.5 records its creation only, and its steps cost nothing."""
+    with recording():
+        return net(profiled_generator, plain_generator)
+
+
+# -- what tracking adds -------------------------------------------------------------------------------------------------------
+
+
+def added(loop: Callable[[], None], **settings: bool) -> float:
+    """ns that ``loop`` takes longer with these settings than without, a call: the median of pairs, each one after the other."""
+
+    def one(**chosen: bool) -> int:
+        with recording(**chosen):
+            loop()
+            return timed(loop)
+
+    one()
+    return median(one(**settings) - one() for _ in range(9)) / CALLS
+
+
+def reused_threads_added() -> float:
+    return added(reused_loop, track_threads=True)
+
+
+def reused_async_added() -> float:
+    return added(reused_loop, track_async=True)
+
+
+def named_threads_added() -> float:
+    return added(named_loop, track_threads=True)
+
+
+def named_async_added() -> float:
+    return added(named_loop, track_async=True)
+
+
+def decorated_threads_added() -> float:
+    return added(decorated_calls, track_threads=True)
+
+
+def decorated_async_added() -> float:
+    return added(decorated_calls, track_async=True)
+
+
+# -- nothing records ----------------------------------------------------------------------------------------------------------
 
 
 def disabled_decorated() -> float:
@@ -123,21 +181,6 @@ def disabled_reused() -> float:
     return least(reused_loop, empty_loop)
 
 
-THREADS = 200
-
-
-def run_threads() -> None:
-    for _ in range(THREADS):
-        thread = threading.Thread(target=nothing)
-        thread.start()
-        thread.join()
-
-
-def thread_life() -> float:
-    """µs that starting and ending a thread takes longer in a run that tracks threads, by the fastest round of each kind."""
-    times: dict[bool, list[int]] = {False: [], True: []}
-    for _ in range(7):
-        for track_threads, samples in times.items():
-            with recording(track_threads):
-                samples.append(timed(run_threads))
-    return (min(times[True]) - min(times[False])) / THREADS / 1000
+def disabled_named() -> float:
+    """Not configured at all."""
+    return least(named_loop, empty_loop)

@@ -1,8 +1,9 @@
-"""Measure two interpreters side by side: interleaved rounds, medians, ratios, a table.
+"""Measure several sides of one thing in turn: interleaved rounds, medians.
 
-A *case* is a function of a module in this directory that measures once and returns one number. Each interpreter runs cases in
-a worker process of its own, which waits while the other one measures; the order alternates from round to round. So what slows
-the machine down for a while hits both alike.
+A *case* is a function of a module in this directory that measures once and returns one number. A *side* is an interpreter and
+the case it runs: ours, release 0.7.5, another profiler, or the physical limit of the machine. Each side runs in a worker process
+of its own, which waits while another one measures; the order alternates from round to round. So what slows the machine down for
+a while hits all alike.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from types import TracebackType
 
 HERE = Path(__file__).resolve().parent
+
+OURS = "now"
+REFERENCE = "0.7.5"
+LIMIT = "limit"
 
 
 class Worker:
@@ -60,128 +65,108 @@ class Worker:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is measured, in which unit, how often, and whether release 0.7.5 is measured beside it."""
+    """What is measured, in which unit, how often, and beside what."""
 
     name: str
-    case: str  # "module:function"
+    case: str  # "module:function", run by us and by release 0.7.5
     unit: str
     what: str
-    rounds: int = 15
-    compared: bool = True
+    rounds: int = 9
+    compared: bool = True  # with release 0.7.5
+    reference_rounds: int | None = None  # of release 0.7.5 where it takes very long; the first then counts
+    limit: str | None = None  # the case that measures the physical limit
+    peers: Mapping[str, str] = field(default_factory=dict)  # other profilers and the cases that measure them
     fresh: bool = False  # a new worker for every round
 
 
 @dataclass
 class Measurement:
-    """The samples of one benchmark."""
+    """The samples of one benchmark, by side."""
 
     benchmark: Benchmark
-    ours: list[float] = field(default_factory=list)
-    reference: list[float] = field(default_factory=list)
-    failure: str | None = None
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def value(self) -> float:
-        """Our median."""
-        return median(self.ours)
+    def median_of(self, side: str) -> float | None:
+        """The median of a side; None when it was not measured."""
+        samples = self.samples.get(side)
+        return median(samples) if samples else None
 
-    @property
-    def ratio(self) -> float | None:
-        """How many times the reference's median is ours; None when it was not measured."""
-        return median(self.reference) / self.value if self.reference and self.value > 0 else None
+    def ratio_to(self, side: str) -> float | None:
+        """How many times that side's median is ours; None when there is none."""
+        ours, theirs = self.median_of(OURS), self.median_of(side)
+        return theirs / ours if ours and theirs is not None and ours > 0 else None
 
 
-def measure(benchmark: Benchmark, ours: str, reference: str | None, rounds: int | None = None) -> Measurement:
-    """Measure with the interpreters ``ours`` and, if the benchmark compares, ``reference``."""
-    result = Measurement(benchmark)
-    sides = [(ours, result.ours)]
-    if reference and benchmark.compared:
-        sides.append((reference, result.reference))
+@dataclass(frozen=True)
+class Interpreters:
+    """Who measures: our interpreter, that of release 0.7.5, and that with the other profilers."""
+
+    ours: str
+    reference: str | None
+    peers: str | None
+
+
+@dataclass
+class Side:
+    """One side of one benchmark while it is measured."""
+
+    name: str
+    python: str
+    case: str
+    rounds: int
+    warm_up: bool = True
+    worker: Worker | None = None
+
+
+def sides_of(benchmark: Benchmark, interpreters: Interpreters, rounds: int | None) -> list[Side]:
+    """Everything that is measured for a benchmark."""
     count = rounds or benchmark.rounds
+    sides = [Side(OURS, interpreters.ours, benchmark.case, count)]
+    if interpreters.reference and benchmark.compared:
+        few = benchmark.reference_rounds
+        sides.append(Side(REFERENCE, interpreters.reference, benchmark.case, min(count, few or count), few is None))
+    if interpreters.peers:
+        sides += [Side(name, interpreters.peers, case, count) for name, case in benchmark.peers.items()]
+    if benchmark.limit:
+        sides.append(Side(LIMIT, interpreters.ours, benchmark.limit, count))
+    return sides
+
+
+def measure(benchmark: Benchmark, interpreters: Interpreters, rounds: int | None = None) -> Measurement:
+    """Measure every side, interleaved. A side that fails is left out and its failure kept."""
+    result = Measurement(benchmark)
+    sides = sides_of(benchmark, interpreters, rounds)
     try:
-        if benchmark.fresh:
-            _measure_fresh(benchmark.case, sides, count)
-        else:
-            _measure_warm(benchmark.case, sides, count)
-    except RuntimeError as error:
-        result.failure = str(error)
+        if not benchmark.fresh:
+            for side in sides:
+                side.worker = Worker(side.python)
+                if side.warm_up:
+                    _sample(side, result, keep=False)
+        for number in range(max(side.rounds for side in sides)):
+            for side in sides[:: 1 if number % 2 == 0 else -1]:
+                if number < side.rounds and side.name not in result.failures:
+                    _sample(side, result, keep=True)
+    finally:
+        for side in sides:
+            if side.worker:
+                side.worker.close()
     return result
 
 
-def _measure_fresh(case: str, sides: list[tuple[str, list[float]]], count: int) -> None:
-    for number in range(count):
-        for python, samples in sides[:: 1 if number % 2 == 0 else -1]:
-            with Worker(python) as worker:
-                samples.append(worker.measure(case))
-
-
-def _measure_warm(case: str, sides: list[tuple[str, list[float]]], count: int) -> None:
-    workers = [(Worker(python), samples) for python, samples in sides]
+def _sample(side: Side, result: Measurement, keep: bool) -> None:
     try:
-        for worker, _ in workers:
-            worker.measure(case)  # the first round warms up and does not count
-        for number in range(count):
-            for worker, samples in workers[:: 1 if number % 2 == 0 else -1]:
-                samples.append(worker.measure(case))
-    finally:
-        for worker, _ in workers:
-            worker.close()
-
-
-# -- budgets and reports -------------------------------------------------------------------------------------------------
-
-
-def verdicts(result: Measurement, budget: Mapping[str, object], python: str) -> list[tuple[str, bool]]:
-    """Each promise about this benchmark as (text, kept). ``python`` is the version as in "3.11"."""
-    if result.failure:
-        return [("it runs", False)]
-    found = []
-    by_python = budget.get("max_by_python", {})
-    assert isinstance(by_python, Mapping)
-    limit = by_python.get(python, budget.get("max"))
-    if limit is not None:
-        found.append((f"at most {limit:g} {result.benchmark.unit}", result.value <= float(limit)))
-    least = budget.get("min_ratio")
-    if isinstance(least, (int, float)) and result.ratio is not None:
-        found.append((f"at least {least:g} times better", result.ratio >= least))
-    return found
-
-
-def markdown(results: Sequence[Measurement], budgets: Mapping[str, Mapping[str, object]], python: str) -> str:
-    """The table of all results."""
-    lines = [
-        "| benchmark | 0.7.5 | now | unit | ratio | budget | |",
-        "|---|---:|---:|---|---:|---|---|",
-    ]
-    for result in results:
-        benchmark = result.benchmark
-        promises = verdicts(result, budgets.get(benchmark.name, {}), python)
-        cells = [
-            benchmark.what,
-            f"{median(result.reference):.4g}" if result.reference else "",
-            f"{result.value:.4g}" if result.ours else "failed",
-            benchmark.unit,
-            f"{result.ratio:.1f}" if result.ratio is not None else "",
-            ", ".join(text for text, _ in promises),
-            ("kept" if all(kept for _, kept in promises) else "**missed**") if promises else "",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def as_json(results: Sequence[Measurement], python: str) -> str:
-    """All samples, for later comparison."""
-    rows = [
-        {
-            "name": result.benchmark.name,
-            "unit": result.benchmark.unit,
-            "ours": result.ours,
-            "reference": result.reference,
-            "failure": result.failure,
-        }
-        for result in results
-    ]
-    return json.dumps({"python": python, "results": rows}, indent=1) + "\n"
+        if side.worker:
+            value = side.worker.measure(side.case)
+        else:
+            with Worker(side.python) as worker:
+                value = worker.measure(side.case)
+    except RuntimeError as error:
+        result.failures[side.name] = str(error)
+        result.samples.pop(side.name, None)
+        return
+    if keep:
+        result.samples.setdefault(side.name, []).append(value)
 
 
 def version_of(python: str = sys.executable) -> str:

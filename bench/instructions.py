@@ -1,8 +1,9 @@
-"""Instructions that a recorded call takes, counted by callgrind: from C, and for ``with region`` from Python.
+"""Instructions that hot paths take, counted by callgrind: from C and from Python.
 
 Counts do not depend on what else the machine does, so a change of one instruction shows. The processor's time-stamp counter
-counts as one instruction here. ``python bench/instructions.py [C build directory]``; needs valgrind, and a C build made with
-``meson setup DIRECTORY -Dtests=true`` for the part in C.
+counts as one instruction here. instructions.toml holds what is recorded for each version of Python, and how far from it a count may
+be. Needs valgrind, and for the part in C a build made with ``meson setup DIRECTORY -Dtests=true``, which
+SCOPE_PROFILER_C_BUILD names.
 """
 
 from __future__ import annotations
@@ -12,26 +13,80 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-COUNTS = (2000, 12000)
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
+COUNTS = (2000, 8000)
+RECORDED = Path(__file__).with_suffix(".toml")
+
+# Without site-packages an interpreter starts in a third of the instructions; they are put back after that.
 PROGRAM = """
 import sys
+sys.path += {paths}
+{imports}
 from scope_profiler import _core
 recorder = _core.Recorder()
-recorder.open(track_threads={threads})
 r = recorder.region("region")
 region = recorder.region
-for _ in range(int(sys.argv[1])):
-    {statement}
+
+def nothing(): pass
+def steps(count):
+    for _ in range(count): yield
+decorated = _core.wrap(recorder, nothing, "decorated")
+profiled = _core.wrap(recorder, steps, "steps")
+
+async def empty(): pass
+
+def reused(count):
+    for _ in range(count):
+        with r: pass
+def named(count):
+    for _ in range(count):
+        with region("region"): pass
+def loop(count):
+    for _ in range(count): pass
+def plain(count):
+    for _ in range(count): nothing()
+def calls(count):
+    for _ in range(count): decorated()
+def generator(count):
+    for _ in profiled(count): pass
+def plain_generator(count):
+    for _ in steps(count): pass
+def task_steps(count):
+    async def main():
+        for _ in range(count): await asyncio.sleep(0)
+    asyncio.run(main())
+def task_lives(count):
+    async def main():
+        for _ in range(count): await asyncio.create_task(empty())
+    asyncio.run(main())
+
+{opening}
+{function}(int(sys.argv[1]))
 """
 
-STATEMENTS = {
-    "empty loop": "pass",
-    "with r": "\n    with r: pass",
-    'with region("region")': '\n    with region("region"): pass',
+OFF, ON = "", "recorder.open()"
+THREADS, TASKS = "recorder.open(track_threads=True)", "recorder.open(track_threads=True, track_async=True)"
+
+# What is counted: the name, what runs and how it is opened, and the same for what is taken off.
+PATHS = {
+    "with, reused": ("reused", ON, "loop"),
+    "with, named": ("named", ON, "loop"),
+    "with, reused, threads": ("reused", THREADS, "loop"),
+    "with, reused, tasks": ("reused", TASKS, "loop"),
+    "with, reused, off": ("reused", OFF, "loop"),
+    "decorated call": ("calls", ON, "plain"),
+    "decorated call, off": ("calls", OFF, "plain"),
+    "generator step": ("generator", ON, "plain_generator"),
+    "asyncio step": ("task_steps", TASKS, "task_steps"),
+    "task life": ("task_lives", TASKS, "task_lives"),
 }
 
 
@@ -39,8 +94,9 @@ def instructions(command: Sequence[str]) -> int:
     """What the whole process executes."""
     with tempfile.TemporaryDirectory() as directory:
         wrapped = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={directory}/out", *command]
-        # The processor that valgrind shows has no invariant counter: the library would read the kernel's clock.
-        environment = {**os.environ, "SCOPE_PROFILER_CLOCK": "tsc"}
+        # The processor that valgrind shows has no invariant counter: the library would read the kernel's clock. Hashes and
+        # addresses in dicts would differ from process to process.
+        environment = {**os.environ, "SCOPE_PROFILER_CLOCK": "tsc", "PYTHONHASHSEED": "0"}
         done = subprocess.run(wrapped, capture_output=True, text=True, check=True, env=environment)
     found = re.search(r"Collected : (\d+)", done.stderr)
     if found is None:
@@ -48,9 +104,9 @@ def instructions(command: Sequence[str]) -> int:
     return int(found[1])
 
 
-def per_call(command: Sequence[str]) -> float:
+def per_call(command: Sequence[str], *more: str) -> float:
     """Instructions of one iteration: the difference of a long and a short process."""
-    few, many = (instructions([*command, str(count)]) for count in COUNTS)
+    few, many = (instructions([*command, str(count), *more]) for count in COUNTS)
     return (many - few) / (COUNTS[1] - COUNTS[0])
 
 
@@ -58,30 +114,60 @@ def of_c(build: Path) -> dict[str, float]:
     program = build / "tests" / "c" / "bench_instructions"
     if not program.exists():
         return {}
-    few, many = (instructions([str(program), str(count), "tasks"]) for count in COUNTS)
     return {
         "C: enter and exit": per_call([str(program)]),
-        "C: enter and exit, run with tasks": (many - few) / (COUNTS[1] - COUNTS[0]),
+        "C: enter and exit, tasks": per_call([str(program)], "tasks"),
     }
 
 
 def of_python() -> dict[str, float]:
-    results = {}
-    for threads in (False, True):
-        loop = 0.0
-        for name, statement in STATEMENTS.items():
-            program = PROGRAM.format(threads=threads, statement=statement)
-            measured = per_call([sys.executable, "-c", program])
-            if name == "empty loop":
-                loop = measured
-                continue
-            results[f"Python: {name}{', track_threads' if threads else ''}, net of the loop"] = measured - loop
-    return results
+    wanted = {(function, opening) for function, opening, _ in PATHS.values()} | {(less, OFF) for _, _, less in PATHS.values()}
+
+    def count(path: tuple[str, str]) -> float:
+        """Of a function in a run that is opened so."""
+        function, opening = path
+        imports = "import asyncio" if opening == TASKS or function.startswith("task") else ""
+        program = PROGRAM.format(
+            function=function, opening=opening, imports=imports, paths=[path for path in sys.path if path]
+        )
+        return per_call([sys.executable, "-S", "-c", program])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # counts do not mind
+        found = dict(zip(wanted, pool.map(count, wanted)))
+    return {f"Python: {name}": found[function, opening] - found[less, OFF] for name, (function, opening, less) in PATHS.items()}
+
+
+def count_all() -> dict[str, float]:
+    """Every path's instructions."""
+    return {**of_c(Path(os.environ.get("SCOPE_PROFILER_C_BUILD", "build/c"))), **of_python()}
+
+
+def compared(counts: Mapping[str, float], python: str, record: bool) -> tuple[str, bool]:
+    """A table beside what is recorded, and whether a count has grown beyond the tolerance; with ``record`` it is recorded."""
+    text = RECORDED.read_text(encoding="utf-8")
+    stored = tomllib.loads(text)
+    before = stored.get(python, {})
+    tolerance = float(stored["tolerance"])
+    lines = ["| hot path | instructions | recorded | |", "|---|---:|---:|---|"]
+    grown = False
+    for name, count in counts.items():
+        recorded = before.get(name)
+        verdict = ""
+        if recorded is not None and not record:
+            change = count - recorded
+            more = change > max(1.0, tolerance * abs(recorded))
+            grown |= more
+            verdict = f"**{change:+.0f}**" if more else "as recorded" if abs(change) <= 1 else f"{change:+.0f}"
+        lines.append(f"| {name} | {count:.0f} | {'' if recorded is None else f'{recorded:.0f}'} | {verdict} |")
+    if record:
+        body = "".join(f'"{name}" = {count:.1f}\n' for name, count in counts.items())
+        rest = re.sub(rf"\n\[\"{re.escape(python)}\"\]\n[^\[]*", "", text)
+        RECORDED.write_text(f'{rest.rstrip()}\n\n["{python}"]\n{body}', encoding="utf-8")
+    return "\n".join(lines) + "\n", grown
 
 
 def main() -> None:
-    build = Path(sys.argv[1] if len(sys.argv) > 1 else "build/c")
-    for name, count in {**of_c(build), **of_python()}.items():
+    for name, count in count_all().items():
         print(f"{count:8.1f}  {name}")
 
 

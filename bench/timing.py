@@ -1,0 +1,49 @@
+"""How a single call is timed: a loop of CALLS, less the same loop without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import repeat
+from time import perf_counter_ns
+
+CALLS = 100_000
+
+
+def timed(loop: Callable[[], None]) -> int:
+    """ns that ``loop`` takes."""
+    start = perf_counter_ns()
+    loop()
+    return perf_counter_ns() - start
+
+
+def net(loop: Callable[[], None], empty: Callable[[], None]) -> float:
+    """ns a call of ``loop`` above ``empty``, after one run of each to warm up."""
+    loop()
+    empty()
+    return (timed(loop) - timed(empty)) / CALLS
+
+
+def least(loop: Callable[[], None], empty: Callable[[], None]) -> float:
+    """ns a call of ``loop`` above ``empty``, by the fastest run of each: for differences that are small against the noise."""
+    pairs = [(timed(loop), timed(empty)) for _ in range(7)]
+    return (min(first for first, _ in pairs) - min(second for _, second in pairs)) / CALLS
+
+
+def empty_loop() -> None:
+    for _ in repeat(None, CALLS):
+        pass
+
+
+def nothing() -> None:
+    pass
+
+
+def calls_of(function: Callable[[], None]) -> Callable[[], None]:
+    """A loop of CALLS calls."""
+
+    def loop() -> None:
+        called = function
+        for _ in repeat(None, CALLS):
+            called()
+
+    return loop

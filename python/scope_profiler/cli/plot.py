@@ -1,0 +1,99 @@
+"""``scope-profiler plot KIND FILE...``: pictures of profiles."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from scope_profiler.cli import CommandError, complain
+from scope_profiler.cli.plot_kinds import (
+    KINDS,
+    PRESETS,
+    add_kind_options,
+    applicable,
+    check_options,
+    draw,
+    kinds_of,
+    load_runs,
+    write_statistics,
+)
+from scope_profiler.cli.terminal import Output, printable
+
+DESCRIPTION = (
+    "Draw plots of profiles. KIND is a kind of plot or a preset; `scope-profiler plot list` names them. Without a KIND it is "
+    "`default`. Pictures need matplotlib, or what --backend names."
+)
+USAGE = "scope-profiler plot [KIND] FILE... [-o OUT] [OPTIONS]\n       scope-profiler plot list"
+
+_SUFFIXES = {"matplotlib": ".png", "plotly": ".html", "pyvis": ".html", "plotext": ".txt"}
+_FILES = frozenset((".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".html", ".htm", ".txt", ".dot", ".gv"))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this command."""
+    parser.add_argument("files", nargs="+", metavar="[KIND] FILE", help="a kind of plot or a preset, then profiles or globs of them")
+    parser.add_argument(
+        "-o", "--output", metavar="OUT",
+        help="directory to write KIND_plot.png and region_statistics.json to (default: here); for a single kind also a file",
+    )  # fmt: skip
+    parser.add_argument("--show", action="store_true", help="show the plots too")
+    parser.add_argument(
+        "--backend", choices=tuple(_SUFFIXES), default="matplotlib",
+        help="what draws: matplotlib (default), plotly (interactive pages), pyvis (call graphs), plotext (text)",
+    )  # fmt: skip
+    parser.add_argument("--cmap", metavar="NAME", help="colormap of matplotlib, instead of colours for every colour vision")
+    add_kind_options(parser)
+
+
+def execute(arguments: argparse.Namespace, output: Output) -> int:
+    """Draw the plots. 0."""
+    word = "default"
+    if arguments.files[0] == "list":
+        _print_list(output)
+        return 0
+    if arguments.files[0] in KINDS or arguments.files[0] in PRESETS:
+        word = arguments.files.pop(0)
+    elif not os.path.lexists(arguments.files[0]) and len(arguments.files) > 1 and "." not in arguments.files[0]:
+        kinds_of([arguments.files[0]])  # tells that there is no such plot
+    if not arguments.files:
+        raise CommandError(f"no profile to plot (see scope-profiler plot --help): plot {word} FILE")
+    kinds = kinds_of([word])
+    check_options(arguments, kinds)
+    runs = load_runs(arguments)
+    skipped = {}
+    if word in PRESETS:
+        kinds, skipped = applicable(kinds, runs)
+    target = arguments.output or "."
+    single = word in KINDS and os.path.splitext(target)[1].lower() in _FILES and not os.path.isdir(target)
+    suffix = _SUFFIXES[arguments.backend]
+    for kind in kinds:
+        path = target if single else os.path.join(target, f"{kind}_plot{suffix}")
+        try:
+            said, written = draw(
+                kind, runs, arguments, filepath=path, show=arguments.show, cmap=arguments.cmap, backend=arguments.backend
+            )
+        except CommandError as error:
+            if word in KINDS:
+                raise
+            complain(f"scope-profiler: skipped {error}")
+            continue
+        output.lines(said)
+        output.lines(f"  wrote {printable(name)}" for name in (written if isinstance(written, list) else [path]))
+    for kind, reason in skipped.items():
+        output.line(f"skipped {kind}: {reason}")
+    if not single:
+        path = os.path.join(target, "region_statistics.json")
+        write_statistics(path, runs, arguments)
+        output.line(f"wrote {printable(path)}")
+    return 0
+
+
+def _print_list(output: Output) -> None:
+    width = max(map(len, (*KINDS, *PRESETS)))
+    output.lines(["kinds:", *(f"  {kind:<{width}}  {words}" for kind, (_, words) in KINDS.items()), "", "presets:"])
+    output.lines(f"  {name:<{width}}  {_words(name, kinds)}" for name, kinds in PRESETS.items())
+
+
+def _words(name: str, kinds: Sequence[str]) -> str:
+    return "every plot but those of counters" if name == "all" else ", ".join(kinds)

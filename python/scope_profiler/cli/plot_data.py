@@ -1,0 +1,61 @@
+"""``scope-profiler export plot-data FILE...``: the numbers behind plots."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from scope_profiler.cli import CommandError, complain
+from scope_profiler.cli.plot_kinds import (
+    PRESETS,
+    add_kind_options,
+    applicable,
+    check_options,
+    draw,
+    kinds_of,
+    load_runs,
+    write_statistics,
+)
+from scope_profiler.cli.terminal import Output, printable
+
+DESCRIPTION = (
+    "Write the numbers behind plots, as KIND_data.csv, .json or .parquet, and region_statistics.json. `scope-profiler plot list` names "
+    "the kinds."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this command."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="profiles, or globs of them")
+    parser.add_argument("-o", "--output", metavar="DIR", default=".", help="directory to write to (default: here)")
+    parser.add_argument("--format", choices=("csv", "json", "parquet"), default="csv", help="format of the data (default: csv)")
+    parser.add_argument(
+        "-p", "--plots", nargs="+", metavar="KIND", default=None, help="which plots (default: durations gantt)"
+    )
+    add_kind_options(parser)
+
+
+def execute(arguments: argparse.Namespace, output: Output) -> int:
+    """Write the files. 0."""
+    words = arguments.plots or ["default"]
+    kinds = kinds_of(words)
+    check_options(arguments, kinds)
+    runs = load_runs(arguments)
+    asked = {word for word in words if word not in PRESETS}
+    fitting, skipped = applicable([kind for kind in kinds if kind not in asked], runs)
+    for kind in [kind for kind in kinds if kind in asked or kind in fitting]:
+        path = os.path.join(arguments.output, f"{kind}_data.{arguments.format}")
+        try:
+            draw(kind, runs, arguments, verbose=False, data_filepath=path, data_format=arguments.format)
+        except CommandError as error:
+            if kind in asked:
+                raise
+            complain(f"scope-profiler: skipped {error}")
+            continue
+        output.line(f"wrote {printable(path)}")
+    for kind, reason in skipped.items():
+        output.line(f"skipped {kind}: {reason}")
+    path = os.path.join(arguments.output, "region_statistics.json")
+    write_statistics(path, runs, arguments)
+    output.line(f"wrote {printable(path)}")
+    return 0

@@ -26,11 +26,19 @@ _HOMES = {
     **dict.fromkeys(("export_flamegraph_svg", "export_prof", "load_prof", "to_pstats"), "prof_export"),
     "export_speedscope": "speedscope_export",
     **dict.fromkeys(("load", "read_h5", "read_h5_summary", "read_profile", "sniff_profile_format", "write_profile"), "profile_io"),
+    **dict.fromkeys(
+        ("collect_region_statistics", "collect_roofline_points", "plot_duration_timeseries", "plot_durations", "plot_flame",
+         "plot_flame_chart", "plot_flame_graph", "plot_gantt", "plot_perf_events", "plot_rank_heatmap", "plot_roofline",
+         "plot_scaling_efficiency", "plot_speedup", "plot_weak_scaling", "plot_weak_scaling_efficiency",
+         "write_region_statistics_json"),
+        "plotting_scripts",
+    ),
+    **dict.fromkeys(("collect_file_metadata", "inspect_file"), "inspection"),
 }  # fmt: skip
 
 # Modules that are reachable as attributes without an import of their own.
 _MODULES = frozenset(
-    ("call_stack", "concurrency", "mpi_region", "profile_config", "profile_io", "profile_manager", "results", "summary")
+    ("call_stack", "concurrency", "mpi_region", "plotting_scripts", "profile_config", "profile_io", "profile_manager", "results", "summary")
 )
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 from . import call_stack as call_stack
 from . import concurrency as concurrency
 from . import mpi_region as mpi_region
+from . import plotting_scripts as plotting_scripts
 from . import profile_config as profile_config
 from . import profile_io as profile_io
 from . import profile_manager as profile_manager
@@ -26,6 +27,8 @@ from .call_stack import build_call_stack as build_call_stack
 from .call_stack import call_stack_children as call_stack_children
 from .call_stack import call_stack_roots as call_stack_roots
 from .chrome_trace_export import export_chrome_trace as export_chrome_trace
+from .inspection import collect_file_metadata as collect_file_metadata
+from .inspection import inspect_file as inspect_file
 from .json_export import JSONProfileError as JSONProfileError
 from .json_export import export_json as export_json
 from .json_export import read_json as read_json
@@ -37,6 +40,22 @@ from .options import MemrayOptions as MemrayOptions
 from .options import ProfilingOptions as ProfilingOptions
 from .options import SetupOptions
 from .perf_events import PerfEventTotals as PerfEventTotals
+from .plotting_scripts import collect_region_statistics as collect_region_statistics
+from .plotting_scripts import collect_roofline_points as collect_roofline_points
+from .plotting_scripts import plot_duration_timeseries as plot_duration_timeseries
+from .plotting_scripts import plot_durations as plot_durations
+from .plotting_scripts import plot_flame as plot_flame
+from .plotting_scripts import plot_flame_chart as plot_flame_chart
+from .plotting_scripts import plot_flame_graph as plot_flame_graph
+from .plotting_scripts import plot_gantt as plot_gantt
+from .plotting_scripts import plot_perf_events as plot_perf_events
+from .plotting_scripts import plot_rank_heatmap as plot_rank_heatmap
+from .plotting_scripts import plot_roofline as plot_roofline
+from .plotting_scripts import plot_scaling_efficiency as plot_scaling_efficiency
+from .plotting_scripts import plot_speedup as plot_speedup
+from .plotting_scripts import plot_weak_scaling as plot_weak_scaling
+from .plotting_scripts import plot_weak_scaling_efficiency as plot_weak_scaling_efficiency
+from .plotting_scripts import write_region_statistics_json as write_region_statistics_json
 from .prof_export import export_flamegraph_svg as export_flamegraph_svg
 from .prof_export import export_prof as export_prof
 from .prof_export import load_prof as load_prof

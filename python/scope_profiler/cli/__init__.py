@@ -25,6 +25,8 @@ COMMANDS = {
     "inspect": ("scope_profiler.cli.inspect", "print regions, threads, tasks and metadata of profiles"),
     "diff": ("scope_profiler.cli.diff", "compare the regions of two profiles"),
     "check": ("scope_profiler.cli.check", "fail when a profile is slower than a baseline allows"),
+    "plot": ("scope_profiler.cli.plot", "draw plots: Gantt and flame charts, durations, call graphs, scaling"),
+    "export plot-data": ("scope_profiler.cli.plot_data", "write the numbers behind plots as CSV, JSON or Parquet"),
     "import-native": ("scope_profiler.cli.import_native", "write traces of C and Fortran programs as a profile"),
     "native-lines": ("scope_profiler.cli.native_lines", "print the source lines that native samples fell on"),
     "top": ("scope_profiler.cli.top", "watch a running program: regions, threads and tasks"),
@@ -90,7 +92,8 @@ def _dispatch(arguments: list[str], output: Output) -> int:
     if not arguments:
         output.lines(_help())
         return ANSWER_NO
-    name, rest = arguments[0], arguments[1:]
+    two_words = " ".join(arguments[:2]) in COMMANDS
+    name, rest = (" ".join(arguments[:2]), arguments[2:]) if two_words else (arguments[0], arguments[1:])
     if name in ("-h", "--help", "help"):
         output.lines(_help())
         return 0

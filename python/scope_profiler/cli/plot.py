@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scope_profiler.cli import CommandError, complain
 from scope_profiler.cli.plot_kinds import (
@@ -30,9 +30,16 @@ _SUFFIXES = {"matplotlib": ".png", "plotly": ".html", "pyvis": ".html", "plotext
 _FILES = frozenset((".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".html", ".htm", ".txt", ".dot", ".gv"))
 
 
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], str | None]:
+    """The arguments without the kind, if they begin with one, and the kind."""
+    if arguments and (arguments[0] in KINDS or arguments[0] in PRESETS):
+        return list(arguments[1:]), arguments[0]
+    return list(arguments), None
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this command."""
-    parser.add_argument("files", nargs="+", metavar="[KIND] FILE", help="a kind of plot or a preset, then profiles or globs of them")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="profiles, or globs of them")
     parser.add_argument(
         "-o", "--output", metavar="OUT",
         help="directory to write KIND_plot.png and region_statistics.json to (default: here); for a single kind also a file",
@@ -48,20 +55,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Draw the plots. 0."""
-    word = "default"
-    if arguments.files[0] == "list":
-        _print_list(output)
-        return 0
-    if arguments.files[0] in KINDS or arguments.files[0] in PRESETS:
-        word = arguments.files.pop(0)
-    elif not os.path.lexists(arguments.files[0]) and len(arguments.files) > 1 and "." not in arguments.files[0]:
-        kinds_of([arguments.files[0]])  # tells that there is no such plot
-    if not arguments.files:
-        raise CommandError(f"no profile to plot (see scope-profiler plot --help): plot {word} FILE")
+    word = getattr(arguments, "program", None)
+    if word is None:
+        if arguments.files == ["list"]:
+            _print_list(output)
+            return 0
+        if len(arguments.files) > 1 and arguments.files[0].isidentifier() and not os.path.lexists(arguments.files[0]):
+            kinds_of([arguments.files[0]])  # tells that there is no such plot
+        word = "default"
     kinds = kinds_of([word])
     check_options(arguments, kinds)
     runs = load_runs(arguments)
-    skipped = {}
+    skipped: Mapping[str, str] = {}
     if word in PRESETS:
         kinds, skipped = applicable(kinds, runs)
     target = arguments.output or "."

@@ -17,7 +17,7 @@ from scope_profiler.results import ProfilingResults
 if TYPE_CHECKING:
     from scope_profiler.region_results import Region
 
-__all__ = ["Calls", "Data", "Patterns", "Ranks", "Run", "calls_of", "chosen_runs", "sums_by"]
+__all__ = ["Calls", "Data", "Patterns", "Ranks", "Run", "by_thread", "calls_of", "chosen_runs", "sums_by"]
 
 Data: TypeAlias = ProfilingResults | Sequence[ProfilingResults]
 Patterns: TypeAlias = list[str] | str | None
@@ -35,10 +35,13 @@ class Run:
     results: ProfilingResults
     regions: list[MPIRegion]
     ranks: list[int]
+    lane: str | None = None  # the thread that the regions are restricted to, with the tasks on it
 
     @property
     def title(self) -> str:
-        """The label, and the number of ranks where there are several."""
+        """The label, and the thread or the number of ranks."""
+        if self.lane is not None:
+            return f"{self.label}: {self.lane}"
         return self.label if self.results.num_ranks <= 1 else f"{self.label} ({self.results.num_ranks} ranks)"
 
     def parts(self) -> Iterable[tuple[MPIRegion, int, Region]]:
@@ -72,9 +75,9 @@ def chosen_runs(
             raise ValueError(f"there are {len(labels)} labels for {len(runs)} runs")
         for run, label in zip(runs, labels):
             run.label = label
+    _check_ranks(wanted, runs)
     if runs and not any(run.regions for run in runs):
         raise ValueError("no region matches the filters" if any(len(r.results) for r in runs) else "there are no regions")
-    _check_ranks(wanted, runs)
     return runs
 
 
@@ -94,6 +97,36 @@ def _run(label: str, results: ProfilingResults, wanted: list[int] | None, includ
             regions.append(MPIRegion(region.name, kept))
     ranks = sorted({rank for region in regions for rank in region})
     return Run(label, results, regions, ranks)
+
+
+def by_thread(run: Run, limit: int) -> tuple[list[Run], int]:
+    """The run once for each of the ``limit`` threads with the most time in regions, and how many others there are.
+
+    The run itself where threads were not tracked, or only one has calls, or there are several ranks.
+    """
+    if len(run.ranks) != 1:
+        return [run], 0
+    rank = run.ranks[0]
+    if not all(region[rank].has_thread_data for region in run.regions):
+        return [run], 0
+    spent: dict[int, int] = {}
+    for region in run.regions:
+        one = region[rank]
+        threads, inverse = np.unique(one._required("thread_ids"), return_inverse=True)
+        for thread, ns in zip(threads.tolist(), sums_by(inverse, one.durations_ns, len(threads))):
+            spent[thread] = spent.get(thread, 0) + ns
+    if len(spent) < 2:
+        return [run], 0
+    kept = sorted(sorted(spent, key=lambda thread: -spent[thread])[:limit])
+    runs = []
+    for thread in kept:
+        regions = []
+        for region in run.regions:
+            part = region[rank].for_thread(thread)
+            if part.num_calls:
+                regions.append(MPIRegion(region.name, {rank: part}))
+        runs.append(Run(run.label, run.results, regions, [rank], run.results.lane_label(-2 - thread, rank)))
+    return runs, len(spent) - len(kept)
 
 
 @dataclass

@@ -143,21 +143,27 @@ def _draw_spans(ax: Any, spans: Spans, panel: Panel, width: float) -> None:
     count = len(spans.left)
     if not count:
         return
-    right, top = spans.left + spans.width, spans.bottom + spans.height
-    corners: Any = np.empty((count, 4, 2))
-    corners[:, (0, 3), 0] = spans.left[:, None]
-    corners[:, (1, 2), 0] = right[:, None]
-    corners[:, (0, 1), 1] = spans.bottom[:, None]
-    corners[:, (2, 3), 1] = top[:, None]
-    colors = to_rgba_array(spans.colors)[spans.color]
-    left, end = panel.x_limits or (float(spans.left.min()), float(right.max()))
-    inches = spans.width * (width * 0.8 / max(end - left, 1e-300))
-    edges = np.where((inches > 0.03)[:, None], (1.0, 1.0, 1.0, 1.0), colors)
-    ax.add_collection(
-        PolyCollection(corners, facecolors=colors, edgecolors=edges, linewidths=0.5, rasterized=count > _RASTER),
-        autolim=False,
-    )
-    ax.update_datalim(((left, float(spans.bottom.min())), (end, float(top.max()))))
+    left, end = panel.x_limits or (float(spans.left.min()), float((spans.left + spans.width).max()))
+    inches = width * 0.8 / max(end - left, 1e-300)
+    wide = spans.width * inches > 0.03
+    colors = to_rgba_array(spans.colors)
+    # What is narrower than that has no edge, and a width that can be seen.
+    for some, line, least in ((~wide, 0.0, 0.008 / inches), (wide, 0.5, 0.0)):
+        if not some.any():
+            continue
+        right, top = spans.left + np.maximum(spans.width, least), spans.bottom + spans.height
+        corners: Any = np.empty((int(some.sum()), 4, 2))
+        corners[:, (0, 3), 0] = spans.left[some, None]
+        corners[:, (1, 2), 0] = right[some, None]
+        corners[:, (0, 1), 1] = spans.bottom[some, None]
+        corners[:, (2, 3), 1] = top[some, None]
+        patches = PolyCollection(
+            corners, facecolors=colors[spans.color[some]], edgecolors="white", linewidths=line, rasterized=count > _RASTER,
+            antialiaseds=bool(line),
+        )  # fmt: skip
+        patches.set_in_layout(False)
+        ax.add_collection(patches, autolim=False)
+    ax.update_datalim(((left, float(spans.bottom.min())), (end, float((spans.bottom + spans.height).max()))))
     ax.autoscale_view()
     _write_names(ax, spans, left, end, width)
 
@@ -175,11 +181,12 @@ def _write_names(ax: Any, spans: Spans, begin: float, end: float, width: float) 
         name = spans.texts[spans.color[place]]
         if letters < min(len(name), 4):
             continue
-        ax.text(
+        text = ax.text(
             (left[place] + right[place]) / 2, spans.bottom[place] + spans.height[place] / 2,
             shorten(name, letters), ha="center", va="center", fontsize=7, clip_on=True, parse_math=False,
             color=text_on(spans.colors[spans.color[place]]),
         )  # fmt: skip
+        text.set_in_layout(False)
 
 
 def _draw_lines(ax: Any, lines: Lines) -> None:

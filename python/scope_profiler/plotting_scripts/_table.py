@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -82,16 +81,32 @@ def _write_csv(table: Table, path: Path) -> None:
 
 def _write_json(table: Table, path: Path) -> None:
     head = {"format": "scope-profiler-plot-data", "format_version": 1, "plot": table.plot, **table.extra}
-    names = list(table.columns)
+    row = "{" + ", ".join(f"{json.dumps(name)}: %s" for name in table.columns) + "}"
     with path.open("w", encoding="utf-8") as file:
         file.write(json.dumps(head, indent=2)[:-2] + f',\n  "{table.rows}": [')
-        rows = iter(table)
-        first = True
-        while part := list(islice(rows, _ROWS)):
-            text = ",\n    ".join(json.dumps(dict(zip(names, row))) for row in part)
-            file.write(("\n    " if first else ",\n    ") + text)
-            first = False
+        separator = "\n    "
+        for start in range(0, len(table), _ROWS):
+            parts = (_encoded(column[start : start + _ROWS]) for column in table.columns.values())
+            file.write(separator + ",\n    ".join(map(row.__mod__, zip(*parts))))
+            separator = ",\n    "
         file.write("\n  ]\n}\n")
+
+
+def _encoded(values: Column) -> list[str]:
+    """Each value in JSON. Texts of a column are few, and each is encoded once."""
+    known: dict[Any, str] = {}
+    encoded = []
+    for value in _plain(values):
+        if isinstance(value, str):
+            text = known.get(value)
+            if text is None:
+                text = known[value] = json.dumps(value)
+        elif isinstance(value, float):
+            text = repr(value)
+        else:
+            text = json.dumps(value)
+        encoded.append(text)
+    return encoded
 
 
 def _write_parquet(table: Table, path: Path) -> None:

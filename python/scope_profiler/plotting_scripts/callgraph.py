@@ -162,7 +162,8 @@ def _graph(calls: Calls, compact: bool) -> _Nodes:
         from scope_profiler.path_tree import build_tree
         from scope_profiler.plotting_scripts.flame import as_arrays, shown_depth
 
-        node, kind = build_tree(as_arrays(calls, shown_depth(calls)), None).path, "path"
+        arrays = as_arrays(calls, shown_depth(calls))._replace(lane=np.empty(0, np.int64))  # lanes together
+        node, kind = build_tree(arrays, None).path, "path"
     return _summed(calls, node, kind)
 
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from scope_profiler.plotting_scripts._chart import Chart, Lines, Options, Panel, StrPath, finish, time_unit
 from scope_profiler.plotting_scripts._colors import region_colors
-from scope_profiler.plotting_scripts._inputs import Data, Patterns, Ranks, Run, chosen_runs
+from scope_profiler.plotting_scripts._inputs import Data, Patterns, Ranks, Run, by_thread, chosen_runs
 from scope_profiler.plotting_scripts._table import Table
 from scope_profiler.plotting_scripts.gantt import run_origin
 
 __all__ = ["plot_duration_timeseries"]
 
+_THREADS = 12  # that have a panel
 _POINTS = 2000  # that a line shows; where there are more calls, parts of the time become one point with a band
 
 
@@ -33,7 +34,7 @@ def plot_duration_timeseries(
     return_fig: bool = False,
 ) -> Any:
     """Draw the duration of every call of each region against its start, averaged over the ranks that made an n-th call, with a band
-    from the shortest to the longest. A panel a run.
+    from the shortest to the longest. A panel a run, or, where the run tracked threads, one for each thread with the tasks on it.
 
     Returns (figure, axes) if ``return_fig``, else None.
     """
@@ -42,9 +43,22 @@ def plot_duration_timeseries(
     def make() -> Chart:
         runs = chosen_runs(profiling_data, ranks, include, exclude, events="a time series")
         colors = region_colors(runs, cmap)
-        series = [(run, {region.name: _series(run, region) for region in run.regions}) for run in runs]
         notes: list[str] = []
-        panels = [_panel(run, lines, colors, log_scale, notes) for run, lines in series]
+        split = []
+        for run in runs:
+            parts, others = by_thread(run, _THREADS)
+            split += parts
+            if others:
+                notes.append(f"{run.label}: {others} more threads, with less time in regions, are not shown")
+        series = [(run, {region.name: _series(run, region) for region in run.regions}) for run in split]
+        merged = 0
+        panels = []
+        for run, lines in series:
+            panel, count = _panel(run, lines, colors, log_scale)
+            panels.append(panel)
+            merged += count
+        if merged:
+            notes.append(f"{merged:,} calls are drawn as averages over parts of the time, in a band from shortest to longest")
         title = f"Durations over time in {', '.join(run.label for run in runs)}"
         shown = {name: colors[name] for _, lines in series for name in lines}
         return Chart(title, panels, lambda: _table(series, shown), notes=notes)
@@ -89,7 +103,8 @@ def _thinned(series: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     return averages[0], averages[1], np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
 
 
-def _panel(run: Run, series: dict[str, dict[str, Any]], colors: dict[str, str], log_scale: bool, notes: list[str]) -> Panel:
+def _panel(run: Run, series: dict[str, dict[str, Any]], colors: dict[str, str], log_scale: bool) -> tuple[Panel, int]:
+    """The panel, and how many calls are drawn as averages."""
     longest = max((float(values["max_duration_seconds"].max()) for values in series.values()), default=0.0)
     latest = max((float(values["time_seconds"].max()) for values in series.values()), default=0.0)
     factor, unit = time_unit(longest)
@@ -106,24 +121,25 @@ def _panel(run: Run, series: dict[str, dict[str, Any]], colors: dict[str, str], 
                 marker=len(time) <= 100,
             )  # fmt: skip
         )
-    if merged:
-        notes.append(f"{run.label}: {merged:,} calls are drawn as averages over parts of the time, in a band from shortest to longest")
-    return Panel(
+    panel = Panel(
         title=f"Duration of calls over time in {run.title}",
         x_label=f"time from the first call [{seconds}]",
         y_label=f"duration of a call [{unit}]",
         marks=marks,
         y_log=log_scale,
-        height=4.0,
+        height=4.0 if run.lane is None else 2.6,
     )
+    return panel, merged
 
 
 def _table(series: list[tuple[Run, dict[str, dict[str, Any]]]], colors: dict[str, str]) -> Table:
+    tracked = any(run.lane is not None for run, _ in series)
     parts = [
         {
             "file": np.full(len(values["call_index"]), run.label, object),
             "region": np.full(len(values["call_index"]), name, object),
             **values,
+            **({"lane": np.full(len(values["call_index"]), run.lane or "", object)} if tracked else {}),
         }
         for run, lines in series
         for name, values in lines.items()

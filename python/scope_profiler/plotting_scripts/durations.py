@@ -13,7 +13,7 @@ import numpy as np
 from scope_profiler.mpi_region import MPIRegion
 from scope_profiler.plotting_scripts._chart import Bars, Chart, Options, Panel, StrPath, finish, time_unit
 from scope_profiler.plotting_scripts._colors import named_colors, region_colors
-from scope_profiler.plotting_scripts._inputs import Data, Patterns, Ranks, calls_of, chosen_runs, sums_by
+from scope_profiler.plotting_scripts._inputs import Data, Patterns, Ranks, by_thread, calls_of, chosen_runs, sums_by
 from scope_profiler.plotting_scripts._table import Table
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ METRICS = {
     "last": ("last_duration", "last call"),
 }
 
+_THREADS = 12  # that have bars of their own
 _GROUP = 0.8  # of the distance between groups that bars take
 _OWN = ""  # the segment of a region's own time
 
@@ -66,6 +67,8 @@ def plot_durations(
 ) -> Any:
     """Draw a bar for the duration of each region in each run.
 
+    A single run that tracked threads has a bar for each thread with the tasks on it, unless bars are stacked.
+
     Parameters
     ----------
     labels
@@ -99,7 +102,10 @@ def plot_durations(
     runs = chosen_runs(profiling_data, ranks, include, exclude, labels, events="a stacked plot" if stack_children else None)
     if not runs:
         return []
-    bars = _Durations(runs, combine_regions or {}, sort_by or None, wanted[0], top_n, stack_children)
+    others = 0
+    if len(runs) == 1 and not stack_children:
+        runs, others = by_thread(runs[0], _THREADS)
+    bars = _Durations(runs, combine_regions or {}, sort_by or None, top_n, stack_children, others)
     drawn = [finish(lambda name=name: bars.chart(name, wanted, log_scale, cmap), one) for name, one in zip(wanted, options)]  # type: ignore[misc]
     if return_fig:
         return drawn if len(drawn) > 1 else drawn[0]
@@ -140,9 +146,10 @@ class _Durations:
     """The bars of all metrics: groups by name, in order, for each run."""
 
     def __init__(
-        self, runs: list[Run], combine: Mapping[str, list[str] | str], sort_by: str | None, metric: str, top_n: int | None, stacked: bool
+        self, runs: list[Run], combine: Mapping[str, list[str] | str], sort_by: str | None, top_n: int | None, stacked: bool, others: int
     ) -> None:
         self.runs = runs
+        self.others = others  # threads that have no bars
         self.groups = [{group.name: group for group in _grouped(run, combine)} for run in runs]
         names = list(dict.fromkeys(name for groups in self.groups for name in groups))
         if sort_by == "name":
@@ -168,7 +175,8 @@ class _Durations:
         return {segment: ns / divisor for segment, ns in self.segments[number].get(name, {}).items()}
 
     def chart(self, metric: str, metrics: Sequence[str], log_scale: bool, cmap: str | None) -> Chart:
-        labels = [run.label for run in self.runs]
+        labels = _series_names(self.runs)
+        files = list(dict.fromkeys(run.label for run in self.runs))
         colors = named_colors(labels, cmap)
         width = _GROUP / len(self.runs)
         heights = [[self.value(n, name, metric) or 0.0 for name in self.names] for n in range(len(self.runs))]
@@ -183,7 +191,7 @@ class _Durations:
             ]
         words = METRICS[metric][1]
         panel = Panel(
-            title=f"{words[0].upper()}{words[1:]} of regions" + (f" in {labels[0]}" if len(labels) == 1 else ""),
+            title=f"{words[0].upper()}{words[1:]} of regions" + (f" in {files[0]}" if len(files) == 1 else ""),
             y_label=f"{words} [{unit}]",
             marks=list(marks),
             x_ticks=list(enumerate(self.names)),
@@ -192,10 +200,12 @@ class _Durations:
             height=4.2,
         )
         notes = [f"{self.left_out} more regions are not shown"] if self.left_out else []
+        if self.others:
+            notes.append(f"{self.others} more threads, with less time in regions, are not shown")
         if self.segments is not None and len(labels) > 1:
             notes.append(f"bars of a region from left to right: {', '.join(labels)}")
         size = min(max(7.0, 2.0 + 0.35 * len(self.names) * max(len(labels), 2)), 24.0)
-        return Chart(f"Durations of regions ({metric}) in {', '.join(labels)}", [panel], lambda: self._table(metrics, colors), size, notes)
+        return Chart(f"Durations of regions ({metric}) in {', '.join(files)}", [panel], lambda: self._table(metrics, colors), size, notes)
 
     def _stacks(
         self, metric: str, places: list[list[float]], width: float, factor: float, colors: Mapping[str, str]
@@ -220,13 +230,28 @@ class _Durations:
                 for name in self.names:
                     if self.segments is None:
                         value = self.value(n, name, metric)
-                        rows += [] if value is None else [(run.label, name, metric, value)]
+                        rows += [] if value is None else [(run.label, name, metric, value, run.lane)]
                     else:
                         parts = self.parts(n, name, metric)
                         rows += [(run.label, name, metric, "self" if s == _OWN else s, v) for s, v in parts.items()]
         if self.segments is not None:
             columns.insert(3, "segment")
+        elif any(run.lane is not None for run in self.runs):
+            columns.append("lane")
         return Table("durations", "bars", {c: [row[i] for row in rows] for i, c in enumerate(columns)}, extra)
+
+
+def _series_names(runs: Sequence[Run]) -> list[str]:
+    """The names of the bars of a region: those of the runs, or of the threads of one. Threads of one name get numbers."""
+    names: list[str] = []
+    for run in runs:
+        name = base = run.label if run.lane is None else run.lane
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{base} ({number})"
+        names.append(name)
+    return names
 
 
 def _segments(run: Run, groups: Mapping[str, _Group]) -> dict[str, dict[str, int]]:

@@ -1,0 +1,147 @@
+"""``scope-profiler plot`` and ``scope-profiler export plot-data``."""
+
+import inspect
+import json
+import sys
+
+import pytest
+
+from plot_helpers import nested_run, overlapping_run, tracked_run
+from scope_profiler import plotting_scripts, write_profile
+from scope_profiler.cli import main
+from scope_profiler.cli.plot_kinds import KINDS, OPTIONS, PRESETS
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_profile(tracked_run(), tmp_path / "run.h5")
+    return "run.h5"
+
+
+def files(directory):
+    return sorted(path.name for path in directory.iterdir() if path.name != "run.h5")
+
+
+def refused(capsys, *arguments):
+    """The one line on stderr of a command that fails."""
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    (line,) = told.err.splitlines()
+    return line
+
+
+def test_a_kind_goes_into_a_directory_with_the_statistics(profile, tmp_path, capsys):
+    assert main(["plot", "gantt", profile, "-o", "new/plots"]) == 0
+    assert files(tmp_path / "new" / "plots") == ["gantt_plot.png", "region_statistics.json"]
+    assert "wrote new/plots/gantt_plot.png" in capsys.readouterr().out
+    statistics = json.loads((tmp_path / "new" / "plots" / "region_statistics.json").read_text())
+    assert statistics["files"][0]["region_statistics"]["step"]["count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("g.png", b"\x89PNG"), ("g.pdf", b"%PDF"), ("g.svg", b"<?xml"), ("g.dot", b"digraph")]
+)
+def test_a_single_kind_may_have_a_file_of_its_own(profile, tmp_path, name, head):
+    assert main(["plot", "callgraph", profile, "-o", name]) == 0
+    assert (tmp_path / name).read_bytes().startswith(head)
+    assert files(tmp_path) == [name]
+
+
+def test_a_file_alone_gets_the_default_plots(profile, tmp_path):
+    assert main(["plot", profile]) == 0
+    assert files(tmp_path) == ["durations_plot.png", "gantt_plot.png", "region_statistics.json"]
+
+
+def test_all_plots_of_one_file_leave_out_those_of_several(profile, tmp_path, capsys):
+    assert main(["plot", "all", profile, "-o", "out"]) == 0
+    drawn = {name.removesuffix("_plot.png") for name in files(tmp_path / "out")} - {"region_statistics.json"}
+    assert drawn == {
+        "gantt", "density", "flame_chart", "flame_graph", "callgraph", "durations", "timeseries", "rank_heatmap", "histogram", "imbalance",
+    }  # fmt: skip
+    assert "skipped speedup: it compares several files" in capsys.readouterr().out
+
+
+def test_quick_plots_of_several_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for ranks in (1, 2):
+        write_profile(nested_run(ranks=ranks, label=f"of {ranks}"), tmp_path / f"r{ranks}.h5")
+    assert main(["plot", "quick", "r*.h5", "-o", "out", "--label", "one", "--label", "two"]) == 0
+    assert files(tmp_path / "out") == [
+        "durations_plot.png", "rank_heatmap_plot.png", "region_statistics.json", "scaling_efficiency_plot.png", "speedup_plot.png",
+        "weak_scaling_plot.png",
+    ]  # fmt: skip
+    statistics = json.loads((tmp_path / "out" / "region_statistics.json").read_text())
+    assert [file["label"] for file in statistics["files"]] == ["one", "two"]
+
+
+def test_a_preset_goes_on_after_a_plot_that_cannot_be(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_profile(overlapping_run(), tmp_path / "run.h5")
+    assert main(["plot", "all", "run.h5", "-o", "out"]) == 0
+    assert "gantt_plot.png" in files(tmp_path / "out") and "flame_graph_plot.png" not in files(tmp_path / "out")
+    assert "skipped flame_graph: run has calls that overlap" in capsys.readouterr().err
+
+
+def test_the_list_names_every_kind_and_preset(capsys):
+    assert main(["plot", "list"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told for name in (*KINDS, *PRESETS))
+
+
+@pytest.mark.parametrize(("backend", "suffix"), [("plotly", ".html"), ("plotext", ".txt")])
+def test_other_backends_have_files_of_their_own_kind(profile, tmp_path, backend, suffix):
+    assert main(["plot", "durations", profile, "--backend", backend]) == 0
+    assert files(tmp_path) == [f"durations_plot{suffix}", "region_statistics.json"]
+
+
+def test_options_reach_the_plot(profile, tmp_path):
+    options = ["--metrics", "avg", "max", "--sort-by", "name", "--combine-regions", "both=step,read"]
+    assert main(["export", "plot-data", profile, "-p", "durations", "--format", "json", *options]) == 0
+    document = json.loads((tmp_path / "durations_data.json").read_text())
+    assert document["metrics"] == ["avg", "max"]
+    assert [(bar["region"], bar["metric"]) for bar in document["bars"]][:2] == [("both", "avg"), ("fetch", "avg")]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_plot_data_is_written_for_each_kind(profile, tmp_path, form):
+    assert main(["export", "plot-data", profile, "-o", "data", "--format", form, "--plots", "gantt", "flame_chart"]) == 0
+    assert files(tmp_path / "data") == [f"flame_chart_data.{form}", f"gantt_data.{form}", "region_statistics.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plot", "gant", "run.h5"], ["no plot 'gant'", "did you mean 'gantt'?"]),
+        (["plot", "gantt"], ["FILE"]),
+        (["plot", "gantt", "none.h5"], ["none.h5: no such file"]),
+        (["plot", "durations", "run.h5", "--bins", "3"], ["--bins is for density, histogram, not for durations"]),
+        (["plot", "gantt", "run.h5", "--include", "zzz"], ["gantt: no region matches the filters"]),
+        (["plot", "gantt", "run.h5", "--include", "("], ["not a regular expression"]),
+        (["plot", "gantt", "run.h5", "--ranks", "7"], ["no rank 7"]),
+        (["plot", "likwid", "run.h5"], ["--likwid-metric"]),
+        (["plot", "perf_events", "run.h5", "--metric", "ipc"], ["perf_events: no profile has perf events"]),
+        (["plot", "imbalance", "run.h5", "--metric", "x"], ["no metric 'x'"]),
+        (["plot", "default", "run.h5", "--metric", "x"], ["--metric is for one of"]),
+        (["plot", "speedup", "run.h5"], ["two profiles"]),
+        (["plot", "gantt", "run.h5", "--label", "a", "--label", "b"], ["2 labels for 1 files"]),
+        (["plot", "gantt", "run.h5", "-o", "run.h5/x.png"], ["run.h5"]),
+        (["plot", "durations", "run.h5", "--combine-regions", "x"], ["NAME=PATTERN"]),
+        (["export", "plot-data", "run.h5", "-p", "nothing"], ["no plot 'nothing'"]),
+        (["export", "plot-data", "run.h5", "-p", "callgraph", "-o", "run.h5"], ["run.h5"]),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(profile, capsys, arguments, words):
+    line = refused(capsys, *arguments)
+    assert all(word in line for word in words), line
+
+
+def test_a_backend_that_is_missing_is_told_in_one_line(profile, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "pip install scope-profiler[plots]" in refused(capsys, "plot", "gantt", profile)
+
+
+def test_every_option_belongs_to_a_kind_and_a_parameter_of_its_function():
+    for parameter, kinds, _ in OPTIONS.values():
+        for kind in kinds:
+            assert parameter in inspect.signature(getattr(plotting_scripts, KINDS[kind][0])).parameters

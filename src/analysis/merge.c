@@ -715,8 +715,8 @@ static bool place_lanes(plan *p, rank_uses *u)
 static const char *repeated_region(const plan *p)
 {
     for (size_t i = 1; i < p->piece_count; i++) {
-        const piece *piece = &p->pieces[i], *before = piece - 1;
-        if (piece->row == before->row && piece->part != before->part) return p->out->names[p->out->rows[piece->row].name];
+        const piece *own = &p->pieces[i], *before = own - 1;
+        if (own->row == before->row && own->part != before->part) return p->out->names[p->out->rows[own->row].name];
     }
     return NULL;
 }

@@ -27,6 +27,8 @@ from .call_stack import build_call_stack as build_call_stack
 from .call_stack import call_stack_children as call_stack_children
 from .call_stack import call_stack_roots as call_stack_roots
 from .chrome_trace_export import export_chrome_trace as export_chrome_trace
+from .csv_export import export_csv as export_csv
+from .folded_export import export_folded as export_folded
 from .inspection import collect_file_metadata as collect_file_metadata
 from .inspection import inspect_file as inspect_file
 from .json_export import JSONProfileError as JSONProfileError
@@ -39,7 +41,9 @@ from .options import HDF5Options as HDF5Options
 from .options import MemrayOptions as MemrayOptions
 from .options import ProfilingOptions as ProfilingOptions
 from .options import SetupOptions
+from .parquet_export import export_parquet as export_parquet
 from .perf_events import PerfEventTotals as PerfEventTotals
+from .perfetto_export import export_perfetto as export_perfetto
 from .plotting_scripts import collect_region_statistics as collect_region_statistics
 from .plotting_scripts import collect_roofline_points as collect_roofline_points
 from .plotting_scripts import plot_duration_timeseries as plot_duration_timeseries

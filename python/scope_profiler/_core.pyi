@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -381,18 +381,28 @@ def merge_profiles(profiles: Sequence[Profile]) -> Profile:
 # -- exports (export_object.c) -------------------------------------------------------------------------------------------
 
 def export_profile(profile: Profile, path: str, format: str, name: str, ranks: Sequence[int],
-                   names: Sequence[bool] | None = None) -> None:
+                   names: Sequence[bool] | None = None, flat: bool = False, by_lane: bool = False) -> None:
     """Write ``path`` in another format, whole or not at all; compressed if it ends in ``.gz``.
 
-    format: "speedscope", "chrome_trace". name: of the run, for people. names: one bool per profile name, False leaves a region out.
-    OSError names the path; ValueError if the profile was read without its calls.
+    format: "speedscope", "chrome_trace", "perfetto", "pstats" (of one rank), "folded", "csv". name: of the run, for people.
+    names: one bool per profile name, False leaves a region out. flat: an entry a region, not a call path (pstats). by_lane:
+    threads and tasks apart (folded). OSError names the path; ValueError if the profile was read without its calls.
     """
 
 def call_paths(profile: Profile, rank: int, names: Sequence[bool] | None = None) -> list[tuple[int, int, int, int, int, int]]:
     """Nodes (row, parent | -1, calls, outermost calls, total_ns, exclusive_ns): see src/analysis/call_paths.h."""
 
-def write_file(path: str, data: Any) -> None:
-    """Put ``data`` in the place of a file, whole or not at all; compressed if the name ends in ``.gz``. OSError names the path."""
+def trace_origin(profile: Profile, ranks: Sequence[int], names: Sequence[bool] | None = None) -> int:
+    """The ns that times of traces count from: see src/analysis/lane_events.h."""
+
+def write_file(path: str, pieces: Iterable[Any]) -> None:
+    """Put the pieces in the place of a file, whole or not at all; compressed if the name ends in ``.gz``. OSError names the path.
+
+    A piece is bytes, or a buffer of int64, which is written as numbers with commas between them.
+    """
+
+def strict_json(text: str) -> bytes:
+    """A valid JSON text as UTF-8, with null for the NaN and infinities that Python writes."""
 
 # -- summary by call path (path_summary_object.c) ------------------------------------------------------------------------
 

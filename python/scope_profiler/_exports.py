@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Patterns: TypeAlias = Sequence[str] | str | None
     Ranks: TypeAlias = Iterable[int] | int | None
 
-__all__ = ["Selection", "labelled", "output_path", "rank_path", "write"]
+__all__ = ["Selection", "export_files", "labelled", "output_path", "rank_path", "trace_origin"]
 
 
 class Selection:
@@ -113,16 +113,54 @@ def _tail(label: str | None) -> str:
     return "_" + (re.sub(r"[^\w.-]+", "_", label).strip("_") or "run")
 
 
-def write(selection: Selection, path: Path, format: str, label: str, ranks: Sequence[int] | None = None) -> None:
-    """Write one file; its directory is made."""
+def trace_origin(selection: Selection) -> int:
+    """What times of traces and tables count from, ns: the run's start, or its first call if that is not known or before it."""
     from scope_profiler import _core
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _core.export_profile(
-        selection.profile,
-        os.fspath(path),
-        format,
-        name=label,
-        ranks=selection.ranks if ranks is None else ranks,
-        names=selection.shown,
-    )
+    return _core.trace_origin(selection.profile, selection.ranks, selection.shown)
+
+
+def export_files(
+    format: str,
+    profiling_data: Runs,
+    filepath: StrPath,
+    *,
+    suffix: str,
+    ranks: Ranks,
+    include: Patterns,
+    exclude: Patterns,
+    verbose: bool,
+    hint: str = "",
+    per_rank: bool = False,
+    calls_needed: bool = True,
+    flat: bool = False,
+    by_lane: bool = False,
+) -> list[Path]:
+    """Write every run in a format of the extension, and return the files; their directories are made.
+
+    format: as the extension names it, and as errors name the function (``export_<format>()``).
+    suffix: of names that have none.
+    hint: what a file can be opened with; ``{}`` is its name.
+    per_rank: a file holds one rank, whose number becomes part of its name.
+    calls_needed: no call is a ValueError, not a file without calls.
+    flat, by_lane: see src/formats/export.h.
+    """
+    from scope_profiler import _core
+
+    paths = []
+    for label, tail, results in labelled(profiling_data):
+        selection = Selection(results, f"export_{format}()", ranks, include, exclude)
+        if calls_needed:
+            selection.need_calls()
+        for part in [[rank] for rank in selection.ranks] if per_rank else [selection.ranks]:
+            path = rank_path(filepath, suffix, tail, part[0]) if per_rank else output_path(filepath, suffix, tail)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _core.export_profile(selection.profile, os.fspath(path), _CORE_NAMES.get(format, format), label, part,
+                                 selection.shown, flat=flat, by_lane=by_lane)  # fmt: skip
+            paths.append(path)
+            if verbose:
+                print(f"Wrote {path}{hint.format(path)}")
+    return paths
+
+
+_CORE_NAMES = {"prof": "pstats"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scope_profiler._exports import Selection, labelled, output_path, write
+from scope_profiler._exports import export_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ def export_chrome_trace(
     Times are microseconds since the start of the run, exact to the nanosecond. An event's arguments hold the call's ids, what it
     spent awaiting, its source and its metadata. Calls of a lane that overlap without nesting are moved to extra threads of the
     lane. Counters of perf events become counter tracks.
+
+    Events of other categories than ``scope-profiler`` are no calls: ``task`` is a task from its first step to its end, with a flow
+    from the call that created it; ``await`` is where a task awaited. How long it did is exact; where in a call is not recorded,
+    and drawn where the call has the longest gap between the calls inside.
 
     Parameters
     ----------
@@ -55,12 +59,7 @@ def export_chrome_trace(
     OSError
         If a file cannot be written; an older file of that name is left as it was.
     """
-    paths = []
-    for label, tail, results in labelled(profiling_data):
-        selection = Selection(results, "export_chrome_trace()", ranks, include, exclude)
-        path = output_path(filepath, ".trace.json", tail)
-        write(selection, path, "chrome_trace", label)
-        paths.append(path)
-        if verbose:
-            print(f"Wrote {path}, to be opened at https://ui.perfetto.dev or in chrome://tracing")
-    return paths
+    return export_files(
+        "chrome_trace", profiling_data, filepath, suffix=".trace.json", ranks=ranks, include=include, exclude=exclude,
+        verbose=verbose, hint=", to be opened at https://ui.perfetto.dev or in chrome://tracing", calls_needed=False,
+    )  # fmt: skip

@@ -128,12 +128,16 @@ class TaskInfo:
         How often it got its thread.
     running_time, awaiting_time
         Seconds it held its thread, and seconds between those steps.
+    creator_thread, creator_task
+        The lane that made it: numbers of a thread (-1: not known) and of a task (-1: the thread was in none).
     """
 
     __slots__ = (
         "awaiting_time",
         "coro_name",
         "created_time",
+        "creator_task",
+        "creator_thread",
         "done_time",
         "index",
         "kind",
@@ -157,6 +161,8 @@ class TaskInfo:
         steps: int,
         running_ns: int,
         suspended_ns: int,
+        creator_thread: int = -1,
+        creator_task: int = -1,
     ) -> None:
         self.index: int = int(index)
         self.rank: int = int(rank)
@@ -169,6 +175,8 @@ class TaskInfo:
         self.steps: int = int(steps)
         self.running_time: float = _seconds(running_ns)
         self.awaiting_time: float = _seconds(suspended_ns)
+        self.creator_thread: int = int(creator_thread)
+        self.creator_task: int = int(creator_task)
 
     @property
     def done(self) -> bool:
@@ -214,6 +222,7 @@ _TASK_COLUMNS = (
     "running_ns",
     "suspended_ns",
 )
+_CREATOR_COLUMNS = ("creator_thread", "creator_task")  # files of release 0.7.5 do not have them
 
 
 def _rows(table: Mapping[str, Sequence[Any]] | None, columns: Iterable[str]) -> Iterable[tuple[Any, ...]]:
@@ -232,7 +241,9 @@ def lane_tables_from_columns(
     threads = [
         ThreadInfo(index, rank, *rest) for index, *rest in _rows(tables.get("threads"), _THREAD_COLUMNS)
     ]
-    tasks = [TaskInfo(index, rank, *rest) for index, *rest in _rows(tables.get("tasks"), _TASK_COLUMNS)]
+    table = tables.get("tasks")
+    known = _TASK_COLUMNS + _CREATOR_COLUMNS if table and set(table).issuperset(_CREATOR_COLUMNS) else _TASK_COLUMNS
+    tasks = [TaskInfo(index, rank, *rest) for index, *rest in _rows(table, known)]
     return threads, tasks
 
 

@@ -11,7 +11,7 @@ from scope_profiler._exports import labelled, output_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Any
 
@@ -41,22 +41,39 @@ class JSONProfileError(ValueError):
     """A JSON document that is no profile, or one of a later version."""
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON can hold: no arrays, no NaN, no infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     return str(value)
 
 
+class _Text:
+    """A piece of the document that is JSON already."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+def _event_metadata(one: Region) -> Any:
+    """The list of one object per call; None when all are empty. What came as a text goes on as one."""
+    if isinstance(one._metadata, str):
+        return _Text(_core.strict_json(one._metadata)) if one._metadata.strip("[]{}, \t\r\n") else None
+    return [plain(values) for values in one.event_metadata] if any(one.event_metadata) else None
+
+
 def _region(name: str, rank: int, one: Region) -> dict[str, Any]:
+    """A row of the document. Columns stay arrays."""
     row: dict[str, Any] = {"name": name, "rank": rank}
     if one.source_file is not None:
         row["source_file"] = one.source_file
@@ -68,18 +85,19 @@ def _region(name: str, rank: int, one: Region) -> dict[str, Any]:
         row["tags"] = list(one.tags)
     summary = one.stored_summary
     if summary is not None:
-        row["aggregate"] = _plain(summary)
+        row["aggregate"] = plain(summary)
         if not one.has_event_data:
             row["event_data_available"] = False
         return row
-    row["start_times_ns"] = one.start_times_ns.tolist()
-    row["end_times_ns"] = one.end_times_ns.tolist()
-    if any(one.event_metadata):
-        row["event_metadata"] = [_plain(values) for values in one.event_metadata]
+    row["start_times_ns"] = one.start_times_ns
+    row["end_times_ns"] = one.end_times_ns
+    metadata = _event_metadata(one)
+    if metadata is not None:
+        row["event_metadata"] = metadata
     for key, attribute in _COLUMNS:
         values = getattr(one, attribute)
         if values is not None:
-            row[key] = values.tolist()
+            row[key] = values
     if one._exclusive_total is not None:
         row["exclusive_total_ns"] = one._exclusive_total
     return row
@@ -112,17 +130,21 @@ def _document(results: ProfilingResults, ranks: Ranks, include: Patterns, exclud
         "time_unit": "nanoseconds",
         "num_ranks": results.num_ranks,
         "event_data_available": results.has_event_data,
-        "metadata": _plain(results.metadata),
-        "regions": [_region(region.name, rank, region[rank]) for region in regions for rank in region.ranks if shown(rank)],
+        "metadata": plain(results.metadata),
+        "regions": (_region(region.name, rank, region[rank]) for region in regions for rank in region.ranks if shown(rank)),
     }
     tables: dict[str, dict[int, Any]] = {
         "threads": {rank: [dict(zip(_THREAD, _thread(row))) for row in rows] for rank, rows in results.threads.items()},
         "tasks": {rank: [dict(zip(_TASK, _task(row))) for row in rows] for rank, rows in results.tasks.items()},
+        "task_creators": {
+            rank: {str(row.index): [row.creator_thread, row.creator_task] for row in rows if row.creator_thread >= 0}
+            for rank, rows in results.tasks.items()
+        },
         "likwid": {
-            rank: {tag: _plain(one.as_dict()) for tag, one in results.get_likwid_regions(rank).items()}
+            rank: {tag: plain(one.as_dict()) for tag, one in results.get_likwid_regions(rank).items()}
             for rank in results.likwid_ranks
         },
-        "line_profile": {rank: [_plain(row) for row in rows] for rank, rows in results.line_profile.items()},
+        "line_profile": {rank: [plain(row) for row in rows] for rank, rows in results.line_profile.items()},
         "perf_events": {
             rank: {name: {"calls": one.calls, "values": one.values} for name, one in by_region.items()}
             for rank, by_region in results.get_perf_events().items()
@@ -133,6 +155,51 @@ def _document(results: ProfilingResults, ranks: Ranks, include: Patterns, exclud
         if kept:
             document[key] = kept
     return document
+
+
+def _pieces(value: Any, indent: int | None, level: int = 0) -> Iterator[Any]:
+    """The JSON text of a value, piece by piece, as write_file() takes them. Columns are on one line."""
+    if isinstance(value, _Text):
+        yield value.data
+    elif hasattr(value, "tolist"):
+        yield b"["
+        yield value if value.flags.c_contiguous else value.copy()
+        yield b"]"
+    elif isinstance(value, dict) and level < _STREAMED_LEVELS:
+        members = ((json.dumps(key, ensure_ascii=False), item) for key, item in value.items())
+        yield from _container(b"{}", members, indent, level)
+    elif hasattr(value, "__next__"):
+        yield from _container(b"[]", ((None, item) for item in value), indent, level)
+    else:
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, separators=_separators(indent))
+        yield text.replace("\n", _new_line(indent, level)).encode() if indent is not None else text.encode()
+
+
+_STREAMED_LEVELS = 3  # the document, its list of regions, a region
+
+
+def _separators(indent: int | None) -> tuple[str, str]:
+    return (",", ":") if indent is None else (",", ": ")
+
+
+def _new_line(indent: int | None, level: int) -> str:
+    return "" if indent is None else "\n" + " " * (indent * level)
+
+
+def _container(
+    brackets: bytes, members: Iterable[tuple[str | None, Any]], indent: int | None, level: int
+) -> Iterator[Any]:
+    comma, colon = _separators(indent)
+    separator = ""
+    yield brackets[:1]
+    for key, item in members:
+        name = "" if key is None else key + colon
+        yield (separator + _new_line(indent, level + 1) + name).encode()
+        yield from _pieces(item, indent, level + 1)
+        separator = comma
+    if separator:
+        yield _new_line(indent, level).encode()
+    yield brackets[1:]
 
 
 def write_json(
@@ -146,16 +213,15 @@ def write_json(
 ) -> Path:
     """Write one run as JSON and return the path. A name that ends in ``.gz`` is compressed; directories are made.
 
-    The document is put together in memory. Arguments and errors are those of :func:`export_json`.
+    The document is written region by region. Arguments and errors are those of :func:`export_json`.
     """
+    from itertools import chain
     from pathlib import Path
 
     document = _document(results, ranks, include, exclude)
-    separators = (",", ":") if indent is None else None
-    text = json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators)
     path = Path(filepath)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _core.write_file(os.fspath(path), (text + "\n").encode())
+    _core.write_file(os.fspath(path), chain(_pieces(document, indent), [b"\n"]))
     return path
 
 
@@ -282,6 +348,12 @@ def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
     def table(key: str) -> dict[int, Any]:
         return {int(rank): rows for rank, rows in document.get(key, {}).items()}
 
+    creators = table("task_creators")  # release 0.7.5 knows none
+
+    def task(rank: int, row: Mapping[str, Any]) -> TaskInfo:
+        thread, maker = creators.get(rank, {}).get(str(row["index"]), (-1, -1))
+        return TaskInfo(rank=rank, **row, creator_thread=thread, creator_task=maker)
+
     return ProfilingResults(
         {name: MPIRegion(name, by_rank) for name, by_rank in ranks.items()},
         metadata=document.get("metadata"),
@@ -296,5 +368,5 @@ def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
         exclusive_totals=totals,
         event_data_available=document.get("event_data_available", True),
         threads={r: [ThreadInfo(rank=r, **row) for row in rows] for r, rows in table("threads").items()},
-        tasks={r: [TaskInfo(rank=r, **row) for row in rows] for r, rows in table("tasks").items()},
+        tasks={r: [task(r, row) for row in rows] for r, rows in table("tasks").items()},
     )

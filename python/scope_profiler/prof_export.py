@@ -2,131 +2,42 @@
 
 from __future__ import annotations
 
-import marshal
 import os
 
 from scope_profiler import _core
-from scope_profiler._exports import Selection, labelled, rank_path
+from scope_profiler._exports import Selection, export_files, labelled, rank_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pstats
-    from collections.abc import Iterator
     from pathlib import Path
+    from typing import Any
 
     from scope_profiler._exports import Patterns, Ranks, Runs, StrPath
 
-    Key = tuple[str, int, str]  # file, line, name
-    Numbers = tuple[int, int, float, float]  # primitive calls, calls, own time, cumulative time
-    Stats = dict[Key, tuple[int, int, float, float, dict[Key, Numbers]]]
-
 __all__ = ["export_flamegraph_svg", "export_prof", "load_prof", "to_pstats"]
 
-_NOWHERE = ("~", 0)
-
-
 class _Node:
-    """One call path."""
+    """One bar of a flame graph."""
 
-    __slots__ = ("calls", "exclusive", "key", "name", "outermost", "parent", "total")
+    __slots__ = ("calls", "exclusive", "name", "parent", "total")
 
-    def __init__(self, name: str, parent: _Node | None, calls: int, outermost: int, total: int, exclusive: int) -> None:
+    def __init__(self, name: str, parent: _Node | None, calls: int, total: int, exclusive: int) -> None:
         self.name = name
         self.parent = parent
         self.calls = calls
-        self.outermost = outermost
         self.total = total
         self.exclusive = exclusive
-        self.key: Key = (*_NOWHERE, name)
 
 
 def _nodes(selection: Selection, rank: int) -> list[_Node]:
     profile = selection.profile
+    names, (name_of_row, _) = profile.names, profile.row_keys()
     nodes: list[_Node] = []
-    for row, parent, calls, outermost, total, exclusive in _core.call_paths(profile, rank, selection.shown):
-        name_index, _, _, _, file, line, *_ = profile.row(row)
-        node = _Node(profile.names[name_index], nodes[parent] if parent >= 0 else None, calls, outermost, total, exclusive)
-        node.key = (*((file, max(line, 0)) if file else _NOWHERE), node.name)
-        nodes.append(node)
+    for row, parent, calls, _, total, exclusive in _core.call_paths(profile, rank, selection.shown):
+        above = nodes[parent] if parent >= 0 else None
+        nodes.append(_Node(names[name_of_row[row]], above, calls, total, exclusive))
     return nodes
-
-
-class _Sum:
-    """What several paths of one entry add up to, in ns."""
-
-    __slots__ = ("calls", "callers", "own", "primitive", "total")
-
-    def __init__(self) -> None:
-        self.calls = self.primitive = self.own = self.total = 0
-        self.callers: dict[Key, list[int]] = {}
-
-    def add(self, primitive: int, calls: int, own: int, total: int, caller: Key | None) -> None:
-        self.primitive += primitive
-        self.calls += calls
-        self.own += own
-        self.total += total
-        if caller is not None:
-            numbers = self.callers.setdefault(caller, [0, 0, 0, 0])
-            for place, value in enumerate((primitive, calls, own, total)):
-                numbers[place] += value
-
-
-def _stats(nodes: list[_Node], root: Key, call_paths: bool) -> Stats:
-    sums: dict[Key, _Sum] = {}
-    if call_paths:
-        _name_paths(nodes, root)
-    for node in nodes:
-        parent = node.parent.key if node.parent is not None else root
-        primitive, total = node.outermost, node.total
-        if not call_paths and _inside_itself(node):
-            primitive = total = 0  # only the outermost of calls that contain each other take time
-        entry = sums.setdefault(node.key, _Sum())
-        entry.add(primitive, node.outermost, node.exclusive, total, parent)
-        if node.calls > node.outermost:  # levels of a recursion: the region calls itself
-            entry.add(0, node.calls - node.outermost, 0, 0, node.key)
-    stats: Stats = {
-        key: (s.primitive, s.calls, s.own / 1e9, s.total / 1e9,
-              {caller: (c[0], c[1], c[2] / 1e9, c[3] / 1e9) for caller, c in s.callers.items()})
-        for key, s in sums.items()
-    }  # fmt: skip
-    whole = sum(node.total for node in nodes if node.parent is None)
-    stats[root] = (1, 1, 0.0, whole / 1e9, {})
-    return stats
-
-
-def _inside_itself(node: _Node) -> bool:
-    above = node.parent
-    while above is not None:
-        if above.name == node.name:
-            return True
-        above = above.parent
-    return False
-
-
-def _name_paths(nodes: list[_Node], root: Key) -> None:
-    """Every path an entry of its own, called by its regions; a region may be called what a path is called."""
-    used = {root}
-    for node in nodes:
-        file, line, name = node.key
-        if node.parent is not None:
-            name = f"{node.parent.key[2]} > {name}"
-        key, number = (file, line, name), 1
-        while key in used:
-            number += 1
-            key = (file, line, f"{name} [{number}]")
-        used.add(key)
-        node.key = key
-
-
-def _runs(
-    data: Runs, what: str, ranks: Ranks, include: Patterns, exclude: Patterns, call_paths: bool
-) -> Iterator[tuple[str, str | None, int, Stats]]:
-    for label, tail, results in labelled(data):
-        selection = Selection(results, what, ranks, include, exclude)
-        selection.need_calls()
-        for rank in selection.ranks:
-            root: Key = (*_NOWHERE, f"<{label} rank {rank}>")
-            yield label, tail, rank, _stats(_nodes(selection, rank), root, call_paths)
 
 
 def export_prof(
@@ -172,22 +83,17 @@ def export_prof(
     OSError
         If a file cannot be written; an older file of that name is left as it was.
     """
-    paths = []
-    for _, tail, rank, stats in _runs(profiling_data, "export_prof()", ranks, include, exclude, call_paths):
-        path = rank_path(filepath, ".prof", tail, rank)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _core.write_file(os.fspath(path), marshal.dumps(stats))
-        paths.append(path)
-        if verbose:
-            print(f"Wrote {path}, to be opened with: snakeviz {path}")
-    return paths
+    return export_files(
+        "prof", profiling_data, filepath, suffix=".prof", ranks=ranks, include=include, exclude=exclude, verbose=verbose,
+        hint=", to be opened with: snakeviz {}", per_rank=True, flat=not call_paths,
+    )  # fmt: skip
 
 
 def _flat(nodes: list[_Node]) -> list[_Node]:
     """One node per region, with its exclusive time."""
     flat: dict[str, _Node] = {}
     for node in nodes:
-        whole = flat.setdefault(node.name, _Node(node.name, None, 0, 0, 0, 0))
+        whole = flat.setdefault(node.name, _Node(node.name, None, 0, 0, 0))
         whole.calls += node.calls
         whole.exclusive += node.exclusive
         whole.total += node.exclusive
@@ -258,7 +164,7 @@ def export_flamegraph_svg(
             picture = flamegraph(frames, title, width=width, threshold=threshold, scalable=scalable)
             path = rank_path(filepath, ".svg", tail, rank)
             path.parent.mkdir(parents=True, exist_ok=True)
-            _core.write_file(os.fspath(path), picture.encode())
+            _core.write_file(os.fspath(path), [picture.encode()])
             paths.append(path)
             if verbose:
                 print(f"Wrote {path}")
@@ -266,9 +172,9 @@ def export_flamegraph_svg(
 
 
 class _Loaded:
-    """What pstats.Stats takes in the place of a profiler."""
+    """What pstats.Stats takes in the place of a profiler: it then names no file."""
 
-    def __init__(self, stats: Stats) -> None:
+    def __init__(self, stats: dict[Any, Any]) -> None:
         self.stats = stats
 
     def create_stats(self) -> None:
@@ -282,13 +188,22 @@ def to_pstats(
     exclude: Patterns = None,
     call_paths: bool = True,
 ) -> dict[tuple[str, int], pstats.Stats]:
-    """The same as :func:`export_prof` without files: ``{(label, rank): pstats.Stats}``."""
+    """The same as :func:`export_prof` without files to keep: ``{(label, rank): pstats.Stats}``."""
+    import marshal
     import pstats
+    from tempfile import TemporaryDirectory
 
-    return {
-        (label, rank): pstats.Stats(_Loaded(stats))  # type: ignore[arg-type]
-        for label, _, rank, stats in _runs(profiling_data, "to_pstats()", ranks, include, exclude, call_paths)
-    }
+    found = {}
+    with TemporaryDirectory(prefix="scope-profiler-") as directory:
+        for label, _, results in labelled(profiling_data):
+            selection = Selection(results, "to_pstats()", ranks, include, exclude)
+            selection.need_calls()
+            for rank in selection.ranks:
+                path = os.path.join(directory, "rank.prof")
+                _core.export_profile(selection.profile, path, "pstats", label, [rank], selection.shown, flat=not call_paths)
+                with open(path, "rb") as file:
+                    found[label, rank] = pstats.Stats(_Loaded(marshal.load(file)))  # type: ignore[arg-type]
+    return found
 
 
 def load_prof(filepath: StrPath) -> pstats.Stats:

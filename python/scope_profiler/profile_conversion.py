@@ -141,6 +141,8 @@ _TASK_COLUMNS: dict[str, Callable[[Any], Any]] = {
     "steps": lambda row: row.steps,
     "running_ns": lambda row: _ns(row.running_time),
     "suspended_ns": lambda row: _ns(row.awaiting_time),
+    "creator_thread": lambda row: row.creator_thread,
+    "creator_task": lambda row: row.creator_task,
 }
 _TEXTS = ("name", "kind", "coro_name")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scope_profiler._exports import Selection, labelled, output_path, write
+from scope_profiler._exports import export_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,13 +53,7 @@ def export_speedscope(
     OSError
         If a file cannot be written; an older file of that name is left as it was.
     """
-    paths = []
-    for label, tail, results in labelled(profiling_data):
-        selection = Selection(results, "export_speedscope()", ranks, include, exclude)
-        selection.need_calls()
-        path = output_path(filepath, ".speedscope.json", tail)
-        write(selection, path, "speedscope", label)
-        paths.append(path)
-        if verbose:
-            print(f"Wrote {path}, to be opened at https://www.speedscope.app")
-    return paths
+    return export_files(
+        "speedscope", profiling_data, filepath, suffix=".speedscope.json", ranks=ranks, include=include, exclude=exclude,
+        verbose=verbose, hint=", to be opened at https://www.speedscope.app",
+    )  # fmt: skip

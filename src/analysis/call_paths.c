@@ -94,10 +94,20 @@ static sp_status add_track(sp_call_paths *paths, node_stack *stack, const sp_tra
     return status == SP_ERR_NOT_FOUND ? SP_OK : status;
 }
 
-sp_status sp_call_paths_make(sp_call_paths *paths, const sp_profile *profile, uint32_t rank, const bool *visible,
-                             sp_error *error)
+sp_status sp_call_paths_of_track(sp_call_paths *paths, const sp_tracks *tracks, const sp_track *track, sp_error *error)
 {
     *paths = (sp_call_paths){0};
+    node_stack stack = {0};
+    const sp_status status = add_track(paths, &stack, tracks, track);
+    free(stack.nodes);
+    if (status == SP_OK) return SP_OK;
+    sp_call_paths_free(paths);
+    return sp_fail(error, status, "out of memory for the call paths of rank %u", tracks->rank);
+}
+
+static sp_status paths_by_time(sp_call_paths *paths, const sp_profile *profile, uint32_t rank, const bool *visible,
+                               sp_error *error)
+{
     sp_tracks tracks;
     sp_status status = sp_tracks_make(&tracks, profile, rank, visible, error);
     if (status != SP_OK) return status;
@@ -105,12 +115,103 @@ sp_status sp_call_paths_make(sp_call_paths *paths, const sp_profile *profile, ui
     for (size_t t = 0; status == SP_OK && t < tracks.track_count; t++) {
         status = add_track(paths, &stack, &tracks, &tracks.tracks[t]);
     }
-    if (status != SP_OK) {
-        sp_fail(error, status, "out of memory for the call paths of rank %u", rank);
-        sp_call_paths_free(paths);
-    }
+    if (status != SP_OK) sp_fail(error, status, "out of memory for the call paths of rank %u", rank);
     free(stack.nodes);
     sp_tracks_free(&tracks);
+    return status;
+}
+
+/* -- by their ids ----------------------------------------------------------------------------------------------------- */
+
+/* A call at the place of its id: rows are read through one by one, and the tree then in call order. */
+typedef struct numbered {
+    int64_t duration;
+    uint32_t row;    /* + 1; 0: no call has this id. Later its node */
+    uint32_t parent; /* place; SP_NO_CALL: none */
+} numbered;
+
+_Static_assert(sizeof(numbered) == 2 * sizeof(int64_t), "a column of twice the length holds them");
+
+static int64_t smallest_id(const sp_profile *profile, uint32_t rank)
+{
+    int64_t smallest = INT64_MAX;
+    for (size_t r = 0; r < profile->row_count; r++) {
+        const sp_row *row = &profile->rows[r];
+        const int64_t *ids = profile->columns[SP_COLUMN_CALL_ID] + row->first;
+        for (uint64_t i = 0; row->rank == rank && i < row->count; i++) smallest = ids[i] < smallest ? ids[i] : smallest;
+    }
+    return smallest;
+}
+
+/* False: the ids do not count the calls, or a parent comes after its child. */
+static bool place_row(numbered *calls, uint64_t count, const sp_profile *profile, uint32_t number, int64_t first_id)
+{
+    const sp_row *row = &profile->rows[number];
+    const int64_t *starts = profile->columns[SP_COLUMN_START] + row->first, *ends = profile->columns[SP_COLUMN_END] + row->first;
+    const int64_t *ids = profile->columns[SP_COLUMN_CALL_ID] + row->first;
+    const int64_t *parents = profile->columns[SP_COLUMN_PARENT_ID] + row->first;
+    for (uint64_t i = 0; i < row->count; i++) {
+        const uint64_t place = (uint64_t)ids[i] - (uint64_t)first_id;
+        const uint64_t parent = (uint64_t)parents[i] - (uint64_t)first_id;
+        const bool root = parents[i] < first_id;
+        if (place >= count || calls[place].row != 0 || (!root && parent >= place)) return false;
+        calls[place] = (numbered){ends[i] < starts[i] ? 0 : ends[i] - starts[i], number + 1, root ? SP_NO_CALL : (uint32_t)parent};
+    }
+    return true;
+}
+
+/* Parents come first, so their nodes are known. A call that is not shown has its caller's node. */
+static bool add_numbered(sp_call_paths *paths, numbered *calls, uint64_t count, const sp_profile *profile, const bool *visible)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        numbered *call = &calls[i];
+        const uint32_t row = call->row - 1, parent = call->parent == SP_NO_CALL ? SP_NO_CALL : calls[call->parent].row;
+        call->row = parent;
+        if (visible && !visible[profile->rows[row].name]) continue;
+        const uint32_t node = node_of(paths, parent, row);
+        if (node == SP_NO_CALL) return false;
+        call->row = node;
+        paths->nodes[node].calls++;
+        if (node == parent) continue;
+        paths->nodes[node].outermost++;
+        paths->nodes[node].total_ns += call->duration;
+    }
+    for (uint32_t i = 0; i < paths->count; i++) paths->nodes[i].exclusive_ns += paths->nodes[i].total_ns;
+    for (uint32_t i = 0; i < paths->count; i++) {
+        const uint32_t parent = paths->nodes[i].parent;
+        if (parent != SP_NO_CALL) paths->nodes[parent].exclusive_ns -= paths->nodes[i].total_ns;
+    }
+    return true;
+}
+
+/* The paths of a rank whose calls carry ids. SP_ERR_INVALID: the ids are no such numbers. */
+static sp_status paths_by_id(sp_call_paths *paths, const sp_profile *profile, uint32_t rank, const bool *visible)
+{
+    uint64_t count = 0;
+    if (!profile->columns[SP_COLUMN_CALL_ID] || !profile->columns[SP_COLUMN_PARENT_ID]) return SP_ERR_INVALID;
+    for (size_t r = 0; r < profile->row_count; r++) count += profile->rows[r].rank == rank ? profile->rows[r].count : 0;
+    if (count == 0 || count >= SP_NO_CALL || profile->row_count >= SP_NO_CALL) return SP_ERR_INVALID;
+    const int64_t first_id = smallest_id(profile, rank);
+    if (first_id < 0) return SP_ERR_INVALID; /* its calls do not nest */
+    numbered *calls = (numbered *)sp_column_zeros(2 * count);
+    sp_status status = calls ? SP_OK : SP_ERR_NO_MEMORY;
+    for (size_t r = 0; status == SP_OK && r < profile->row_count; r++) {
+        const bool own = profile->rows[r].rank == rank;
+        if (own && !place_row(calls, count, profile, (uint32_t)r, first_id)) status = SP_ERR_INVALID;
+    }
+    if (status == SP_OK && !add_numbered(paths, calls, count, profile, visible)) status = SP_ERR_NO_MEMORY;
+    sp_column_free((int64_t *)calls, 2 * count);
+    return status;
+}
+
+sp_status sp_call_paths_make(sp_call_paths *paths, const sp_profile *profile, uint32_t rank, const bool *visible,
+                             sp_error *error)
+{
+    *paths = (sp_call_paths){0};
+    sp_status status = paths_by_id(paths, profile, rank, visible);
+    if (status == SP_ERR_INVALID) status = paths_by_time(paths, profile, rank, visible, error);
+    else if (status != SP_OK) sp_fail(error, status, "out of memory for the call paths of rank %u", rank);
+    if (status != SP_OK) sp_call_paths_free(paths);
     return status;
 }
 

@@ -26,8 +26,17 @@ typedef struct sp_call_paths {
     uint32_t table_size;
 } sp_call_paths;
 
+/*
+ * Of all lanes of a rank. `visible` (by name; NULL: all) leaves regions out. 16 bytes a call while it runs: ids that calls
+ * carry are believed if they count the calls from some number on and parents come before their children; else the calls
+ * are nested by time.
+ */
 sp_status sp_call_paths_make(sp_call_paths *paths, const sp_profile *profile, uint32_t rank, const bool *visible,
                              sp_error *error);
+
+/* Of one track. */
+sp_status sp_call_paths_of_track(sp_call_paths *paths, const sp_tracks *tracks, const sp_track *track, sp_error *error);
+
 void sp_call_paths_free(sp_call_paths *paths);
 
 #endif

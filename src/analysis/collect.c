@@ -435,7 +435,8 @@ static bool task_row(const sp_run *run, const sp_task *task, sp_task_info *info,
                            .done_ns = relative(run, cursor, atomic_load_explicit(&task->done, memory_order_relaxed)),
                            .steps = (int64_t)atomic_load_explicit(&task->steps, memory_order_relaxed),
                            .running_ns = sp_timeline_duration(timeline, running),
-                           .suspended_ns = sp_timeline_duration(timeline, suspended)};
+                           .suspended_ns = sp_timeline_duration(timeline, suspended),
+                           .creator_thread = task->creator_thread, .creator_task = task->creator_task};
     info->kind = strdup(task->kind == SP_TASK_GREENLET ? "greenlet" : "task");
     info->name = strdup(sp_task_name(task, buffer));
     info->coro_name = strdup(coro < run->string_count ? run->strings[coro] : "");

@@ -377,6 +377,8 @@ static bool copy_task(sp_profile *out, const sp_task_info *task, const lane_shif
     *copy = *task;
     copy->index = moved(task->index, shift->task);
     copy->thread_index = moved(task->thread_index, shift->thread);
+    copy->creator_task = moved(task->creator_task, shift->task);
+    copy->creator_thread = moved(task->creator_thread, shift->thread);
     copy->created_ns = moved(task->created_ns, shift->time);
     copy->done_ns = moved(task->done_ns, shift->time);
     copy->kind = copy_text(task->kind, &ok);

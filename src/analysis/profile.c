@@ -47,6 +47,14 @@ int64_t *sp_column_alloc(uint64_t count)
     return bytes < MAP_FROM ? malloc(bytes ? bytes : 1) : map_pages(bytes);
 }
 
+int64_t *sp_column_zeros(uint64_t count)
+{
+    int64_t *column = sp_column_alloc(count);
+    const size_t bytes = column_bytes(count);
+    if (column && bytes < MAP_FROM) memset(column, 0, bytes); /* fresh pages are zero */
+    return column;
+}
+
 int64_t *sp_column_map(int fd, uint64_t offset, uint64_t count)
 {
     const size_t bytes = column_bytes(count);

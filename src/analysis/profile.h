@@ -72,6 +72,7 @@ typedef struct sp_task_info {
     char *kind; /* "task" or "greenlet" */
     char *name, *coro_name;
     int64_t thread_index, created_ns, done_ns, steps, running_ns, suspended_ns;
+    int64_t creator_thread, creator_task; /* the lane that made it: thread (-1: unknown) and task (-1: its own lane) */
 } sp_task_info;
 
 typedef enum sp_value_kind { SP_VALUE_INT, SP_VALUE_FLOAT, SP_VALUE_BOOL, SP_VALUE_STRING, SP_VALUE_STRINGS } sp_value_kind;
@@ -178,6 +179,7 @@ void sp_group_free(sp_group *group); /* what is in it, not `group` itself */
 
 /* Columns are allocated by these, so that large ones can use huge pages and are given back to the system when freed. */
 int64_t *sp_column_alloc(uint64_t count);
+int64_t *sp_column_zeros(uint64_t count);
 /* A column over a file's bytes at `offset` (a multiple of the page size), private to us; NULL if it is too small for that. */
 int64_t *sp_column_map(int fd, uint64_t offset, uint64_t count);
 void sp_column_free(int64_t *column, uint64_t count);

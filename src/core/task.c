@@ -73,6 +73,15 @@ static sp_task *task_slot(sp_run *run)
     return &run->task_pages[page][run->task_count % SP_TASKS_PER_PAGE];
 }
 
+/* The lane that the calling thread is on, if it is known to the run. Only the thread itself changes its list of logs. */
+static void note_creator(const sp_run *run, sp_task *task)
+{
+    const sp_log *log = sp_this_thread ? sp_this_thread->logs : NULL;
+    while (log && log->token != run->token) log = log->next_of_thread;
+    task->creator_thread = log ? log->row->index : -1;
+    task->creator_task = log ? log->lane_index : SP_NO_TASK;
+}
+
 sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
 {
     const sp_ticks now = sp_clock_read();
@@ -84,7 +93,7 @@ sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
         atomic_init(&task->thread_index, SP_NO_TASK);
         task->created = now;
         task->kind = (uint8_t)kind;
-        task->parent_call = UINT32_MAX;
+        note_creator(run, task);
         task->coro_name = intern(run, coro_name ? coro_name : "");
     }
     pthread_mutex_unlock(&run->lock);

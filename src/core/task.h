@@ -10,8 +10,18 @@
 
 #include "core/run.h"
 
-/* A new task of the run, created now; NULL when out of memory. `coro_name` is copied (once for each different one). */
+/*
+ * A new task of the run, created now, on the lane that the calling thread is on; NULL when out of memory. `coro_name` is
+ * copied (once for each different one).
+ */
 sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name);
+
+/* The task is older than its row: who made it is not known. */
+static inline void sp_task_forget_creator(sp_task *task)
+{
+    task->creator_thread = -1;
+    task->creator_task = SP_NO_TASK;
+}
 
 /* What it runs, when that was not known at its creation. Copied. */
 void sp_run_task_coro(sp_run *run, sp_task *task, const char *coro_name);

@@ -110,9 +110,10 @@ typedef struct sp_task {
     _Atomic(sp_ticks) step_started; /* != 0 while it holds its thread */
     _Atomic(sp_ticks) last_step_end;
     uint32_t coro_name;  /* index into the run's interned strings */
-    uint32_t parent_call; /* reserved for the flow from creator to first step; UINT32_MAX: none */
+    int32_t creator_thread; /* the lane that made it: thread, -1: not known */
     uint8_t kind;        /* sp_task_kind */
     uint8_t name_kind;   /* sp_name_kind: how `name` is stored */
+    int32_t creator_task; /* and task, SP_NO_TASK: the thread's own lane */
     union {
         uint64_t number; /* "Task-<number>": the default name costs no allocation */
         char *text;      /* owned */

@@ -1,6 +1,7 @@
 /*
  * chrome_trace.c - the trace event format, for chrome://tracing and ui.perfetto.dev: a process a rank, a thread a track, a
- * complete event ("X") a call.
+ * complete event ("X") a call. The category tells other events: "task" for a task's life, "await" for where it waited. Where
+ * the place is known that made a task, a flow ("s", "f") leads from there to the task's first step.
  *
  * Viewers read times as doubles of microseconds, add the duration to the start, and drop slices that then do not lie
  * inside each other. So no such sum may be above the double of the end, where the next slice may start, nor above the sum
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "analysis/lane_events.h"
 #include "formats/event_items.h"
 #include "formats/export.h"
 
@@ -147,22 +149,90 @@ static bool make_room_for_depth(writer *w, size_t depth)
     return true;
 }
 
-static sp_status write_call(writer *w, const sp_call *call, size_t tid, size_t depth)
+/* The middle of a slice's event: its times, which nest in those around it, and where it is. */
+static sp_status write_slice(writer *w, const sp_lane_event *event, uint32_t rank, size_t tid)
 {
     sp_output *const out = w->out;
-    const int64_t start = since(call->start_ns, w->origin), end = since(call->end_ns, w->origin);
-    if (!make_row_texts(w, call->row) || !make_room_for_depth(w, depth)) return SP_ERR_NO_MEMORY;
-    begin_event(w);
-    sp_output_text(out, w->begins[call->row - w->what->profile->rows]);
+    if (!make_room_for_depth(w, event->depth)) return SP_ERR_NO_MEMORY;
+    const int64_t start = since(event->at, w->origin), end = since(event->end, w->origin);
+    const double limit = event->depth > 0 ? w->ends[event->depth - 1] : INFINITY;
     sp_output_decimal(out, start, 3);
     SP_OUTPUT_LITERAL(out, ",\"dur\":");
-    w->ends[depth] = write_duration(w, start, end, depth > 0 ? w->ends[depth - 1] : INFINITY);
-    write_number(out, ",\"pid\":", call->row->rank);
+    w->ends[event->depth] = write_duration(w, start, end, limit);
+    write_number(out, ",\"pid\":", rank);
     write_number(out, ",\"tid\":", (int64_t)tid);
-    if (mostly_awaits(w, call)) SP_OUTPUT_LITERAL(out, ",\"cname\":\"thread_state_sleeping\"");
-    sp_output_char(out, ',');
+    return SP_OK;
+}
+
+static sp_status write_call(writer *w, const sp_lane_event *event, size_t tid)
+{
+    const sp_call *call = &event->call;
+    if (!make_row_texts(w, call->row)) return SP_ERR_NO_MEMORY;
+    begin_event(w);
+    sp_output_text(w->out, w->begins[call->row - w->what->profile->rows]);
+    const sp_status status = write_slice(w, event, call->row->rank, tid);
+    if (mostly_awaits(w, call)) SP_OUTPUT_LITERAL(w->out, ",\"cname\":\"thread_state_sleeping\"");
+    sp_output_char(w->out, ',');
     write_arguments(w, call);
+    sp_output_char(w->out, '}');
+    return status;
+}
+
+static sp_status write_awaiting(writer *w, const sp_lane_event *event, uint32_t rank, size_t tid)
+{
+    begin_event(w);
+    SP_OUTPUT_LITERAL(w->out, "{\"name\":\"awaiting\",\"cat\":\"await\",\"ph\":\"X\",\"ts\":");
+    const sp_status status = write_slice(w, event, rank, tid);
+    SP_OUTPUT_LITERAL(w->out, ",\"cname\":\"thread_state_sleeping\",\"args\":{}}");
+    return status;
+}
+
+/* A task from its first step to its end. */
+static sp_status write_life(writer *w, const sp_lane_event *event, const sp_lane_entry *lane, size_t tid)
+{
+    begin_event(w);
+    SP_OUTPUT_LITERAL(w->out, "{\"name\":");
+    sp_output_json_text(w->out, lane->task->name ? lane->task->name : "");
+    SP_OUTPUT_LITERAL(w->out, ",\"cat\":\"task\",\"ph\":\"X\",\"ts\":");
+    const sp_status status = write_slice(w, event, lane->task->rank, tid);
+    SP_OUTPUT_LITERAL(w->out, ",\"args\":{}}");
+    return status;
+}
+
+static void write_flow_end(writer *w, const char *end, const sp_task_info *task, int64_t at, size_t tid)
+{
+    sp_output *const out = w->out;
+    begin_event(w);
+    SP_OUTPUT_LITERAL(out, "{\"name\":\"create\",\"cat\":\"task\",");
+    sp_output_text(out, end);
+    write_number(out, ",\"id\":\"", task->rank);
+    write_number(out, ".", task->index);
+    SP_OUTPUT_LITERAL(out, "\",\"ts\":");
+    sp_output_decimal(out, since(at, w->origin), 3);
+    write_number(out, ",\"pid\":", task->rank);
+    write_number(out, ",\"tid\":", (int64_t)tid);
     sp_output_char(out, '}');
+}
+
+/* Viewers bind each end of a flow to the slice around it, so there is none from where nothing is open. */
+static void write_flow(writer *w, const sp_lane_event *event, const sp_rank_lanes *lanes, size_t tid)
+{
+    const sp_lane_entry *made = event->made;
+    if (event->depth == 0) return;
+    write_flow_end(w, "\"ph\":\"s\"", made->task, event->at, tid);
+    write_flow_end(w, "\"ph\":\"f\",\"bp\":\"e\"", made->task, made->life_start, (size_t)(made - lanes->lanes));
+}
+
+static sp_status write_event(writer *w, const sp_lane_event *event, const sp_rank_lanes *lanes, size_t tid, uint32_t rank)
+{
+    switch (event->kind) {
+    case SP_LANE_LIFE_BEGIN: return write_life(w, event, &lanes->lanes[tid], tid);
+    case SP_LANE_CALL_BEGIN: return write_call(w, event, tid);
+    case SP_LANE_AWAIT: return write_awaiting(w, event, rank, tid);
+    case SP_LANE_CREATION: write_flow(w, event, lanes, tid); return SP_OK;
+    case SP_LANE_LIFE_END:
+    case SP_LANE_CALL_END: break;
+    }
     return SP_OK;
 }
 
@@ -329,17 +399,6 @@ static void write_rank_counters(writer *w, uint32_t rank)
 
 /* -- document --------------------------------------------------------------------------------------------------------- */
 
-/* Track numbers: the rank's own track first, then tasks, then threads. */
-static int by_kind(const void *left, const void *right)
-{
-    const sp_track *a = left, *b = right;
-    const int kind_a = a->lane == SP_LANE_UNKNOWN ? 0 : a->lane >= 0 ? 1 : 2;
-    const int kind_b = b->lane == SP_LANE_UNKNOWN ? 0 : b->lane >= 0 ? 1 : 2;
-    if (kind_a != kind_b) return kind_a - kind_b;
-    if (a->lane != b->lane) return (a->lane < b->lane) == (kind_a == 1) ? -1 : 1; /* threads by their number: -2 - lane */
-    return (a->extra > b->extra) - (a->extra < b->extra);
-}
-
 /* Viewers show threads by number, the tasks of a thread below it. */
 static int64_t sort_index(writer *w, const sp_track *track)
 {
@@ -349,25 +408,32 @@ static int64_t sort_index(writer *w, const sp_track *track)
     return 2 * (thread + 1) + (track->lane >= 0);
 }
 
-static sp_status write_tracks(writer *w, sp_tracks *tracks)
+static sp_status write_lane(writer *w, const sp_tracks *tracks, const sp_rank_lanes *lanes, size_t tid)
 {
-    if (tracks->track_count) qsort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_kind);
-    for (size_t t = 0; t < tracks->track_count; t++) {
-        const sp_status status = write_track_name(w, tracks, &tracks->tracks[t], t);
-        if (status != SP_OK) return status;
-        write_sort_index(w, "thread_sort_index", tracks->rank, t, sort_index(w, &tracks->tracks[t]));
+    sp_lane_walk walk;
+    sp_lane_event event;
+    sp_status status = sp_lane_walk_begin(&walk, lanes, tracks, &lanes->lanes[tid]);
+    if (status != SP_OK) return status;
+    while ((status = sp_lane_walk_next(&walk, &event)) == SP_OK) {
+        status = write_event(w, &event, lanes, tid, tracks->rank);
+        if (status != SP_OK) break;
     }
-    for (size_t t = 0; t < tracks->track_count; t++) {
-        sp_walk walk;
-        sp_walk_event event;
-        sp_status status;
-        sp_walk_begin(&walk, tracks, &tracks->tracks[t]);
-        while ((status = sp_walk_next(&walk, &event)) == SP_OK) {
-            if (event.opens) status = write_call(w, &event.call, t, event.depth);
-            if (status != SP_OK) break;
-        }
-        sp_walk_end(&walk);
-        if (status != SP_ERR_NOT_FOUND) return status;
+    sp_lane_walk_end(&walk);
+    return status == SP_ERR_NOT_FOUND ? SP_OK : status;
+}
+
+static sp_status write_lanes(writer *w, const sp_tracks *tracks, sp_rank_lanes *lanes)
+{
+    for (size_t i = 0; i < lanes->count; i++) {
+        /* A thread's life is told by its name's arguments; as a slice it would be around everything. */
+        if (lanes->lanes[i].task == NULL) lanes->lanes[i].lives = false;
+        const sp_status status = write_track_name(w, tracks, &lanes->lanes[i].key, i);
+        if (status != SP_OK) return status;
+        write_sort_index(w, "thread_sort_index", tracks->rank, i, sort_index(w, &lanes->lanes[i].key));
+    }
+    for (size_t i = 0; i < lanes->count; i++) {
+        const sp_status status = write_lane(w, tracks, lanes, i);
+        if (status != SP_OK) return status;
     }
     return SP_OK;
 }
@@ -381,29 +447,23 @@ static sp_status write_rank(writer *w, uint32_t rank, size_t place, sp_error *er
     write_sort_index(w, "process_sort_index", rank, 0, (int64_t)place);
     const sp_profile *profile = w->what->profile;
     sp_tracks tracks;
+    sp_rank_lanes lanes;
     sp_status status = sp_tracks_make(&tracks, profile, rank, w->what->visible, error);
     if (status != SP_OK) return status;
     status = sp_lane_names_make(&w->names, profile, rank, error);
     if (status == SP_OK) status = sp_event_items_make(&w->items, profile, rank, error);
     if (status == SP_OK) {
-        status = write_tracks(w, &tracks);
-        if (status != SP_OK) sp_fail(error, status, "out of memory for the tracks of rank %u", rank);
+        status = sp_rank_lanes_make(&lanes, &tracks, &w->names, w->what->visible == NULL, w->origin, error);
+        if (status == SP_OK && (status = write_lanes(w, &tracks, &lanes)) != SP_OK) {
+            sp_fail(error, status, "out of memory for the tracks of rank %u", rank);
+        }
         write_rank_counters(w, rank);
+        sp_rank_lanes_free(&lanes);
         sp_event_items_free(&w->items);
     }
     sp_lane_names_free(&w->names);
     sp_tracks_free(&tracks);
     return status;
-}
-
-/* The start of the run, if it is known and not after its calls. */
-static int64_t find_origin(const sp_export *what)
-{
-    int64_t first, end;
-    const bool any = sp_calls_range(what->profile, what->ranks, what->rank_count, what->visible, &first, &end);
-    const sp_metadata *start = sp_profile_find_metadata(what->profile, "start_time_ns");
-    if (start && start->kind == SP_VALUE_INT && (!any || start->integer <= first)) return start->integer;
-    return any ? first : 0;
 }
 
 static sp_status write_document(writer *w, sp_error *error)
@@ -429,7 +489,8 @@ sp_status sp_export_chrome_trace(const sp_export *what, const char *path, sp_err
 {
     sp_output out = {0};
     const size_t rows = what->profile->row_count;
-    writer w = {.what = what, .out = &out, .origin = find_origin(what), .first_event = true};
+    writer w = {.what = what, .out = &out, .first_event = true};
+    w.origin = sp_trace_origin(what->profile, what->ranks, what->rank_count, what->visible);
     w.begins = calloc(rows + 1, sizeof *w.begins);
     w.sources = calloc(rows + 1, sizeof *w.sources);
     sp_status status = w.begins && w.sources ? sp_output_begin(&out, path, error)

@@ -17,6 +17,8 @@ typedef struct sp_export {
     const uint32_t *ranks; /* in this order */
     size_t rank_count;
     const bool *visible; /* by name; NULL: every region */
+    bool flat;           /* pstats: an entry a region, not one a call path */
+    bool by_lane;        /* folded stacks: apart for each thread and task */
 } sp_export;
 
 /* One function a format. Each writes `path`, whole or not at all. */
@@ -24,5 +26,9 @@ typedef sp_status sp_exporter(const sp_export *what, const char *path, sp_error 
 
 sp_exporter sp_export_speedscope;
 sp_exporter sp_export_chrome_trace;
+sp_exporter sp_export_perfetto;
+sp_exporter sp_export_pstats; /* one rank only */
+sp_exporter sp_export_folded;
+sp_exporter sp_export_csv;
 
 #endif

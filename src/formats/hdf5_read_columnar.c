@@ -517,6 +517,16 @@ static sp_status read_threads(sp_reader *reader)
     return t.status;
 }
 
+/* The lane that made each task: not in files of release 0.7.5. NULL: not known. */
+static int64_t *creator_column(table *t, const char *name)
+{
+    int64_t *values = number_column(t, name, OPTIONAL);
+    for (uint64_t i = 0; values && i < t->count; i++) {
+        if (values[i] < SP_UNKNOWN) t->status = sp_input_damaged(t->input, name, "holds a number below -1");
+    }
+    return values;
+}
+
 static sp_status read_tasks(sp_reader *reader)
 {
     static const char *const names[LANE_NUMBERS] = {"ranks",   "index", "thread_index", "created_ns",
@@ -529,6 +539,7 @@ static sp_status read_tasks(sp_reader *reader)
     char **kinds = text_column(&t, "kind", REQUIRED);
     char **texts = text_column(&t, "name", REQUIRED);
     char **coros = text_column(&t, "coro_name", REQUIRED);
+    int64_t *threads = creator_column(&t, "creator_thread"), *makers = creator_column(&t, "creator_task");
     if (t.status == SP_OK) {
         profile->tasks = calloc(t.count ? t.count : 1, sizeof *profile->tasks);
         if (profile->tasks == NULL) t.status = SP_ERR_NO_MEMORY;
@@ -538,13 +549,16 @@ static sp_status read_tasks(sp_reader *reader)
         profile->tasks[profile->task_count++] = (sp_task_info){
             .rank = (uint32_t)c[0][i], .index = c[1][i], .kind = kinds[i], .name = texts[i], .coro_name = coros[i],
             .thread_index = c[2][i], .created_ns = c[3][i], .done_ns = c[4][i], .steps = c[5][i],
-            .running_ns = c[6][i], .suspended_ns = c[7][i],
+            .running_ns = c[6][i], .suspended_ns = c[7][i], .creator_thread = threads ? threads[i] : SP_UNKNOWN,
+            .creator_task = threads && makers ? makers[i] : SP_UNKNOWN,
         };
         kinds[i] = texts[i] = coros[i] = NULL;
     }
     free_texts(kinds, kinds ? t.count : 0);
     free_texts(texts, texts ? t.count : 0);
     free_texts(coros, coros ? t.count : 0);
+    free(threads);
+    free(makers);
     free_lane_numbers(c);
     close_table(&t);
     return t.status;

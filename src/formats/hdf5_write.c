@@ -753,6 +753,8 @@ LANE_NUMBER(task, done_ns)
 LANE_NUMBER(task, steps)
 LANE_NUMBER(task, running_ns)
 LANE_NUMBER(task, suspended_ns)
+LANE_NUMBER(task, creator_thread)
+LANE_NUMBER(task, creator_task)
 
 static void put_threads(writer *w)
 {
@@ -789,6 +791,8 @@ static void put_tasks(writer *w)
     put_numbers(w, group, "steps", H5T_STD_I64LE, count, tasks, task_steps);
     put_numbers(w, group, "running_ns", H5T_STD_I64LE, count, tasks, task_running_ns);
     put_numbers(w, group, "suspended_ns", H5T_STD_I64LE, count, tasks, task_suspended_ns);
+    put_numbers(w, group, "creator_thread", H5T_STD_I64LE, count, tasks, task_creator_thread);
+    put_numbers(w, group, "creator_task", H5T_STD_I64LE, count, tasks, task_creator_task);
     if (group >= 0) H5Gclose(group);
 }
 

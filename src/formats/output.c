@@ -304,20 +304,31 @@ static size_t no_number(const char *at, size_t left)
     return 0;
 }
 
+char *sp_json_strict(const char *text, size_t size)
+{
+    char *strict = malloc(size + size / 3 + 2), *to = strict; /* "NaN" grows by one character */
+    bool quoted = false;
+    for (size_t i = 0; strict && i < size; i++) {
+        const char c = text[i];
+        const size_t skip = quoted || (c != 'N' && c != 'I' && c != '-') ? 0 : no_number(text + i, size - i);
+        if (skip) {
+            memcpy(to, "null", 4);
+            to += 4;
+            i += skip - 1;
+            continue;
+        }
+        if (c == '"') quoted = !quoted;
+        *to++ = c;
+        if (quoted && c == '\\' && i + 1 < size) *to++ = text[++i];
+    }
+    if (strict) *to = '\0';
+    return strict;
+}
+
 void sp_output_json_piece(sp_output *out, const char *text, size_t size)
 {
-    bool quoted = false;
-    size_t plain = 0;
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] == '"') quoted = !quoted;
-        else if (quoted && text[i] == '\\') i++;
-        if (quoted || (text[i] != 'N' && text[i] != 'I' && text[i] != '-')) continue;
-        const size_t skip = no_number(text + i, size - i);
-        if (skip == 0) continue;
-        sp_output_bytes(out, text + plain, i - plain);
-        SP_OUTPUT_LITERAL(out, "null");
-        plain = i + skip;
-        i = plain - 1;
-    }
-    sp_output_bytes(out, text + plain, size - plain);
+    char *strict = sp_json_strict(text, size);
+    if (strict) sp_output_text(out, strict);
+    else sp_output_fail(out, SP_ERR_NO_MEMORY, "out of memory");
+    free(strict);
 }

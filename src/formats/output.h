@@ -90,7 +90,8 @@ void sp_output_plain_double(sp_output *out, double value);
 char *sp_json_quoted(const char *text);
 void sp_output_json_text(sp_output *out, const char *text);
 
-/* A piece of valid JSON as it is, but with null for NaN and the infinities that Python writes. */
+/* A piece of valid JSON with null for NaN and the infinities that Python writes. The first: malloc'ed, NULL: out of memory. */
+char *sp_json_strict(const char *text, size_t size);
 void sp_output_json_piece(sp_output *out, const char *text, size_t size);
 
 #endif

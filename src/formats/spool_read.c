@@ -358,6 +358,10 @@ static void check_task(reader *r, sp_task *task)
     if (task->steps > FARTHEST) task->steps = 0;
     const int32_t thread = task->thread_index;
     if (thread < SP_NO_TASK || thread >= (int64_t)r->run->row_count) task->thread_index = SP_NO_TASK;
+    if (task->creator_thread < 0 || task->creator_thread >= (int64_t)r->run->row_count ||
+        task->creator_task < SP_NO_TASK || task->creator_task >= task->index) {
+        sp_task_forget_creator(task);
+    }
 }
 
 static sp_status read_tasks(reader *r, sp_error *error)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "analysis/call_paths.h"
+#include "analysis/lane_events.h"
 #include "formats/export.h"
 #include "python/profile_object.h"
 
@@ -12,6 +13,10 @@ static const struct {
 } formats[] = {
     {"speedscope", sp_export_speedscope},
     {"chrome_trace", sp_export_chrome_trace},
+    {"perfetto", sp_export_perfetto},
+    {"pstats", sp_export_pstats},
+    {"folded", sp_export_folded},
+    {"csv", sp_export_csv},
 };
 
 static sp_exporter *find_format(const char *name)
@@ -81,14 +86,15 @@ done:
 
 static PyObject *export_profile(PyObject *module, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"profile", "path", "format", "name", "ranks", "names", NULL};
+    static char *names[] = {"profile", "path", "format", "name", "ranks", "names", "flat", "by_lane", NULL};
     PyObject *object, *path = NULL, *ranks, *visible = Py_None, *result = NULL;
     const char *format, *name;
     sp_export what = {0};
     bool *shown = NULL;
     uint32_t *numbers = NULL;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO&ssO|O:export_profile", names, &object, PyUnicode_FSConverter,
-                                     &path, &format, &name, &ranks, &visible)) {
+    int flat = 0, by_lane = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO&ssO|Opp:export_profile", names, &object, PyUnicode_FSConverter,
+                                     &path, &format, &name, &ranks, &visible, &flat, &by_lane)) {
         return NULL;
     }
     sp_exporter *const write = find_format(format);
@@ -99,6 +105,8 @@ static PyObject *export_profile(PyObject *module, PyObject *arguments, PyObject 
     what.name = name;
     what.ranks = numbers;
     what.visible = shown;
+    what.flat = flat;
+    what.by_lane = by_lane;
     sp_error error = {0};
     sp_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -109,6 +117,22 @@ done:
     PyMem_Free(shown);
     PyMem_Free(numbers);
     Py_XDECREF(path);
+    return result;
+}
+
+static PyObject *trace_origin(PyObject *module, PyObject *arguments)
+{
+    PyObject *object, *ranks, *visible = Py_None, *result = NULL;
+    bool *shown = NULL;
+    uint32_t *numbers = NULL;
+    size_t count;
+    if (!PyArg_ParseTuple(arguments, "OO|O:trace_origin", &object, &ranks, &visible)) return NULL;
+    const sp_profile *profile = sp_profile_object_get(object);
+    if (profile && take_visible(visible, profile->name_count, &shown) == 0 && take_ranks(ranks, &numbers, &count) == 0) {
+        result = PyLong_FromLongLong(sp_trace_origin(profile, numbers, count, shown));
+    }
+    PyMem_Free(shown);
+    PyMem_Free(numbers);
     return result;
 }
 
@@ -148,30 +172,82 @@ static PyObject *call_paths(PyObject *module, PyObject *arguments)
     return list;
 }
 
-static PyObject *write_file(PyObject *module, PyObject *arguments)
+/* Bytes as they are, or a column of int64 as numbers with commas between them. */
+static int write_piece(sp_output *out, PyObject *piece)
 {
-    PyObject *path;
-    Py_buffer data;
-    if (!PyArg_ParseTuple(arguments, "O&y*:write_file", PyUnicode_FSConverter, &path, &data)) return NULL;
-    sp_output out;
-    sp_error error = {0};
-    sp_status status;
+    Py_buffer view;
+    if (PyObject_GetBuffer(piece, &view, PyBUF_CONTIG_RO | PyBUF_FORMAT) < 0) return -1;
+    const char *format = view.format ? view.format : "B";
+    const bool numbers = view.itemsize == 8 && (strcmp(format, "q") == 0 || strcmp(format, "l") == 0);
+    int result = -1;
+    if (!numbers && view.itemsize != 1) {
+        PyErr_SetString(PyExc_TypeError, "a piece of a file is bytes, or a buffer of int64");
+        goto done;
+    }
     Py_BEGIN_ALLOW_THREADS
-    status = sp_output_begin(&out, PyBytes_AS_STRING(path), &error);
-    if (status == SP_OK) {
-        sp_output_bytes(&out, data.buf, (size_t)data.len);
-        status = sp_output_commit(&out, &error);
+    const int64_t *values = view.buf;
+    if (!numbers) sp_output_bytes(out, view.buf, (size_t)view.len);
+    for (Py_ssize_t i = 0; numbers && i < view.len / 8; i++) {
+        if (i > 0) sp_output_char(out, ',');
+        sp_output_integer(out, values[i]);
     }
     Py_END_ALLOW_THREADS
-    PyObject *result = status == SP_OK ? Py_NewRef(Py_None) : sp_python_raise(status, &error, PyBytes_AS_STRING(path));
-    PyBuffer_Release(&data);
+    result = 0;
+done:
+    PyBuffer_Release(&view);
+    return result;
+}
+
+static int write_pieces(sp_output *out, PyObject *pieces)
+{
+    PyObject *iterator = PyObject_GetIter(pieces), *piece;
+    if (iterator == NULL) return -1;
+    int result = 0;
+    while (result == 0 && out->status == SP_OK && (piece = PyIter_Next(iterator)) != NULL) {
+        result = write_piece(out, piece);
+        Py_DECREF(piece);
+    }
+    Py_DECREF(iterator);
+    return PyErr_Occurred() ? -1 : result;
+}
+
+static PyObject *write_file(PyObject *module, PyObject *arguments)
+{
+    PyObject *path, *pieces, *result = NULL;
+    if (!PyArg_ParseTuple(arguments, "O&O:write_file", PyUnicode_FSConverter, &path, &pieces)) return NULL;
+    sp_output out;
+    sp_error error = {0};
+    sp_status status = sp_output_begin(&out, PyBytes_AS_STRING(path), &error);
+    if (status == SP_OK && write_pieces(&out, pieces) < 0) {
+        sp_output_abort(&out);
+        goto done;
+    }
+    if (status == SP_OK) {
+        Py_BEGIN_ALLOW_THREADS
+        status = sp_output_commit(&out, &error);
+        Py_END_ALLOW_THREADS
+    }
+    result = status == SP_OK ? Py_NewRef(Py_None) : sp_python_raise(status, &error, PyBytes_AS_STRING(path));
+done:
     Py_DECREF(path);
     return result;
 }
 
+static PyObject *strict_json(PyObject *module, PyObject *text)
+{
+    Py_ssize_t size;
+    const char *utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+    char *strict = utf8 ? sp_json_strict(utf8, (size_t)size) : NULL;
+    PyObject *bytes = strict ? PyBytes_FromString(strict) : utf8 ? PyErr_NoMemory() : NULL;
+    free(strict);
+    return bytes;
+}
+
 static PyMethodDef methods[] = {
     {"call_paths", call_paths, METH_VARARGS, PyDoc_STR("Calls of a rank by call path.")},
+    {"trace_origin", trace_origin, METH_VARARGS, PyDoc_STR("What times of traces count from.")},
     {"write_file", write_file, METH_VARARGS, PyDoc_STR("Write a file, whole or not at all.")},
+    {"strict_json", strict_json, METH_O, PyDoc_STR("A JSON text as UTF-8, with null for NaN and infinities.")},
     {"export_profile", (PyCFunction)(void (*)(void))export_profile, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("Write a profile in another format.")},
     {NULL, NULL, 0, NULL},

@@ -464,6 +464,7 @@ static void adopt_current(sp_greenlet_trace *trace, sp_log *log)
         sp_greenlet_entry *entry = entry_new(trace, current);
         if (entry) {
             const sp_ticks now = sp_clock_read();
+            sp_task_forget_creator(entry->task);
             sp_task_resume(entry->task, now);
             entry->task->thread_index = log->row->index;
             sp_log_set_lane(log, entry->task);

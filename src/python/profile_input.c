@@ -349,6 +349,21 @@ static int64_t *table_column(table_reader *table, const char *key)
     return column;
 }
 
+/* A column that older tables do not have: NULL without an exception. */
+static int take_optional_column(table_reader *table, const char *key, int64_t **column)
+{
+    PyObject *value = PyMapping_GetItemString(table->mapping, key);
+    *column = NULL;
+    if (value == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_KeyError)) return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    *column = copy_column(value, key, &table->count);
+    Py_DECREF(value);
+    return *column ? 0 : -1;
+}
+
 static char **table_texts(table_reader *table, const char *key)
 {
     PyObject *value = required(table->mapping, key);
@@ -421,9 +436,12 @@ static int take_tasks(sp_profile *profile, PyObject *mapping)
     if (mapping == Py_None) return 0;
     table_reader table = {mapping, UINT64_MAX};
     int64_t *c[TABLE_COLUMNS] = {0};
+    int64_t *threads = NULL, *makers = NULL;
     char **texts[3] = {0};
     int result = -1;
     if (table_columns(&table, names, c) < 0) goto done;
+    if (take_optional_column(&table, "creator_thread", &threads) < 0) goto done;
+    if (take_optional_column(&table, "creator_task", &makers) < 0) goto done;
     for (int i = 0; i < 3; i++) {
         texts[i] = table_texts(&table, text_names[i]);
         if (texts[i] == NULL) goto done;
@@ -438,6 +456,8 @@ static int take_tasks(sp_profile *profile, PyObject *mapping)
             .rank = (uint32_t)c[0][i], .index = c[1][i], .kind = texts[0][i], .name = texts[1][i],
             .coro_name = texts[2][i], .thread_index = c[2][i], .created_ns = c[3][i], .done_ns = c[4][i],
             .steps = c[5][i], .running_ns = c[6][i], .suspended_ns = c[7][i],
+            .creator_thread = threads ? threads[i] : SP_UNKNOWN,
+            .creator_task = threads && makers ? makers[i] : SP_UNKNOWN,
         };
     }
     profile->task_count = table.count;
@@ -447,6 +467,8 @@ done:
         if (result == 0) free(texts[i]); /* the texts themselves moved into the table */
         else if (texts[i]) free_strs(texts[i], table.count);
     }
+    sp_column_free(threads, table.count);
+    sp_column_free(makers, table.count);
     free_table_columns(&table, c);
     return result;
 }

@@ -256,6 +256,8 @@ FIELD(task, done_ns)
 FIELD(task, steps)
 FIELD(task, running_ns)
 FIELD(task, suspended_ns)
+FIELD(task, creator_thread)
+FIELD(task, creator_task)
 
 static int64_t row_name(const void *element)
 {
@@ -288,7 +290,8 @@ static const field_name thread_fields[] = {
 static const field_name task_fields[] = {
     {"ranks", task_rank},           {"index", task_index},           {"thread_index", task_thread_index},
     {"created_ns", task_created_ns}, {"done_ns", task_done_ns},       {"steps", task_steps},
-    {"running_ns", task_running_ns}, {"suspended_ns", task_suspended_ns}, {NULL, NULL},
+    {"running_ns", task_running_ns}, {"suspended_ns", task_suspended_ns}, {"creator_thread", task_creator_thread},
+    {"creator_task", task_creator_task}, {NULL, NULL},
 };
 
 static int put_fields(PyObject *table, const field_name *fields, const void *elements, size_t count, size_t size)

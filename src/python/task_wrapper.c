@@ -603,6 +603,7 @@ static sp_task *adoption_new(sp_run *run, PyObject *known, PyObject *task)
     atomic_fetch_add_explicit(&run->references, 1, memory_order_relaxed);
     self->run = run;
     self->row = row_new(run, coroutine);
+    if (self->row) sp_task_forget_creator(self->row);
     reference = self->row ? PyWeakref_NewRef(task, (PyObject *)self) : NULL;
     if (reference && PyDict_SetItem(known, reference, (PyObject *)self) == 0) {
         row = self->row;

@@ -58,17 +58,19 @@ static sp_task *lane_new(sp_instrument *instrument, PyObject *task)
 }
 
 /* The task's lane, or NULL; made when it is not known, which is so for tasks older than the session. */
-static sp_task *lane_of(sp_instrument *instrument, PyObject *task)
+static sp_task *lane_of(sp_instrument *instrument, PyObject *task, bool spawned)
 {
     PyObject *index = PyDict_GetItemWithError(instrument->lanes, task);
     if (index) return sp_run_task(instrument->run, (int32_t)PyLong_AsLong(index));
     PyErr_Clear();
-    return lane_new(instrument, task);
+    sp_task *lane = lane_new(instrument, task);
+    if (lane && !spawned) sp_task_forget_creator(lane);
+    return lane;
 }
 
 static PyObject *task_spawned(PyObject *self, PyObject *task)
 {
-    if (follows((sp_instrument *)self)) lane_of((sp_instrument *)self, task);
+    if (follows((sp_instrument *)self)) lane_of((sp_instrument *)self, task, true);
     Py_RETURN_NONE;
 }
 
@@ -77,7 +79,7 @@ static PyObject *before_task_step(PyObject *self, PyObject *task)
     sp_instrument *instrument = (sp_instrument *)self;
     if (!follows(instrument)) Py_RETURN_NONE;
     sp_log *log = sp_log_current(instrument->run->token);
-    sp_task *lane = log ? lane_of(instrument, task) : NULL;
+    sp_task *lane = log ? lane_of(instrument, task, false) : NULL;
     instrument->stepping = lane;
     if (lane) instrument->before = sp_log_enter_step(log, lane);
     Py_RETURN_NONE;

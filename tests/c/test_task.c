@@ -44,6 +44,28 @@ static void running_and_suspended_time_add_up_to_the_life(void **state)
     record_end(of);
 }
 
+static void a_task_knows_the_lane_that_made_it(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_task *unknown = sp_run_task_add(of->run, SP_TASK_TASK, "f"); /* the thread has not recorded yet */
+    sp_log *log = sp_run_log(of->run);
+    sp_task *first = sp_run_task_add(of->run, SP_TASK_TASK, "f");
+    const sp_lane before = sp_log_enter_step(log, first);
+    sp_task *second = sp_run_task_add(of->run, SP_TASK_TASK, "f"), *late = sp_run_task_add(of->run, SP_TASK_TASK, "f");
+    sp_task_forget_creator(late);
+    sp_log_leave_step(log, first, before);
+    sp_profile *profile = collect(of);
+    const struct { const sp_task *task; int64_t thread, maker; } expected[] = {
+        {unknown, -1, -1}, {first, 0, -1}, {second, 0, first->index}, {late, -1, -1}};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(profile->tasks[expected[i].task->index].creator_thread, expected[i].thread);
+        assert_int_equal(profile->tasks[expected[i].task->index].creator_task, expected[i].maker);
+    }
+    sp_profile_release(profile);
+    record_end(of);
+}
+
 static void a_call_knows_how_much_of_it_was_awaiting(void **state)
 {
     clock_at(100);
@@ -262,6 +284,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(running_and_suspended_time_add_up_to_the_life),
+        cmocka_unit_test(a_task_knows_the_lane_that_made_it),
         cmocka_unit_test(a_call_knows_how_much_of_it_was_awaiting),
         cmocka_unit_test(interleaved_tasks_do_not_nest_in_each_other),
         cmocka_unit_test(a_step_within_a_step_gives_the_lane_back),

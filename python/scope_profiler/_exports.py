@@ -104,7 +104,9 @@ def rank_path(path: StrPath, default_suffix: str, label: str | None, rank: int) 
     from pathlib import Path
 
     path = Path(path)
-    return path.with_name(f"{path.stem}{_tail(label)}_rank{rank}{path.suffix or default_suffix}")
+    compressed = ".gz" if path.suffix == ".gz" else ""
+    plain = path.with_suffix("") if compressed else path
+    return path.with_name(f"{plain.stem}{_tail(label)}_rank{rank}{plain.suffix or default_suffix}{compressed}")
 
 
 def _tail(label: str | None) -> str:

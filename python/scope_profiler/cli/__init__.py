@@ -26,6 +26,7 @@ COMMANDS = {
     "diff": ("scope_profiler.cli.diff", "compare the regions of two profiles"),
     "check": ("scope_profiler.cli.check", "fail when a profile is slower than a baseline allows"),
     "plot": ("scope_profiler.cli.plot", "draw plots: Gantt and flame charts, durations, call graphs, scaling"),
+    "export": ("scope_profiler.cli.export", "write profiles for viewers and other tools: speedscope, Perfetto, .prof, CSV ..."),
     "export plot-data": ("scope_profiler.cli.plot_data", "write the numbers behind plots as CSV, JSON or Parquet"),
     "import-native": ("scope_profiler.cli.import_native", "write traces of C and Fortran programs as a profile"),
     "native-lines": ("scope_profiler.cli.native_lines", "print the source lines that native samples fell on"),

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from scope_profiler.results import MPIRegion, ProfilingResults
 
 __all__ = [
+    "add_label",
     "add_selection",
     "build_parser",
+    "check_patterns",
     "did_you_mean",
     "expand_files",
     "load_profile",
+    "load_runs",
     "percentage",
     "rank_set",
     "select",
@@ -57,10 +60,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """The options that choose regions and ranks."""
     parser.add_argument(
-        "--include", nargs="+", metavar="REGEX", help="only regions whose name begins with one of these"
+        "-i", "--include", nargs="+", metavar="REGEX", help="only regions whose name begins with one of these"
     )
-    parser.add_argument("--exclude", nargs="+", metavar="REGEX", help="no regions whose name begins with one of these")
-    parser.add_argument("--ranks", nargs="+", metavar="RANKS", type=rank_set, help="only these ranks: 0 2, 0-3 or 1,3")
+    parser.add_argument("-e", "--exclude", nargs="+", metavar="REGEX", help="no regions whose name begins with one of these")
+    parser.add_argument("-r", "--ranks", nargs="+", metavar="RANKS", type=rank_set, help="only these ranks: 0 2, 0-3 or 1,3")
+
+
+def add_label(parser: argparse.ArgumentParser) -> None:
+    """The option that names runs."""
+    parser.add_argument("--label", action="append", metavar="TEXT", help="name of a file's run; once a file, in their order")
 
 
 def rank_set(text: str) -> frozenset[int]:
@@ -118,6 +126,17 @@ def load_profile(path: str, progress: str | None = None) -> ProfilingResults:
         raise CommandError(text if os.fspath(path) in text else f"{path}: {text}") from None
 
 
+def load_runs(arguments: argparse.Namespace) -> list[ProfilingResults]:
+    """The profiles of the command line with their labels."""
+    paths = expand_files(arguments.files)
+    if arguments.label is not None and len(arguments.label) != len(paths):
+        raise CommandError(f"there are {len(arguments.label)} labels for {len(paths)} files")
+    runs = [load_profile(path) for path in paths]
+    for run, label in zip(runs, arguments.label or ()):
+        run.label = label
+    return runs
+
+
 def select(
     results: ProfilingResults,
     include: Sequence[str] | None,
@@ -130,8 +149,7 @@ def select(
     """
     from scope_profiler.results import MPIRegion
 
-    for pattern in (*(include or ()), *(exclude or ())):
-        _check_pattern(pattern)
+    check_patterns(include, exclude)
     regions: list[MPIRegion] = list(results.get_regions(include=include, exclude=exclude))
     if ranks is None:
         return regions
@@ -146,13 +164,15 @@ def select(
     return kept
 
 
-def _check_pattern(pattern: str) -> None:
+def check_patterns(*patterns: Sequence[str] | None) -> None:
+    """CommandError for one that is no regular expression."""
     import re
 
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise CommandError(f"{pattern!r} is not a regular expression: {error}") from None
+    for pattern in (one for several in patterns for one in several or ()):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise CommandError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def merge_ranks(sets: Sequence[frozenset[int]] | None) -> list[int] | None:

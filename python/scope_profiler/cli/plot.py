@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from scope_profiler.cli import CommandError, complain
+from scope_profiler.cli.arguments import load_runs
 from scope_profiler.cli.plot_kinds import (
     KINDS,
     PRESETS,
@@ -15,7 +16,6 @@ from scope_profiler.cli.plot_kinds import (
     check_options,
     draw,
     kinds_of,
-    load_runs,
     write_statistics,
 )
 from scope_profiler.cli.terminal import Output, printable

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from scope_profiler.cli import CommandError, complain
+from scope_profiler.cli.arguments import load_runs
 from scope_profiler.cli.plot_kinds import (
     PRESETS,
     add_kind_options,
@@ -13,7 +14,6 @@ from scope_profiler.cli.plot_kinds import (
     check_options,
     draw,
     kinds_of,
-    load_runs,
     write_statistics,
 )
 from scope_profiler.cli.terminal import Output, printable

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scope_profiler.cli import CommandError
-from scope_profiler.cli.arguments import add_selection, did_you_mean, expand_files, load_profile, merge_ranks
+from scope_profiler.cli.arguments import add_label, add_selection, did_you_mean, merge_ranks
 from scope_profiler.cli.terminal import one_line
 
 if TYPE_CHECKING:
     from scope_profiler.results import ProfilingResults
 
-__all__ = ["KINDS", "PRESETS", "add_kind_options", "draw", "kinds_of", "load_runs"]
+__all__ = ["KINDS", "PRESETS", "add_kind_options", "draw", "kinds_of"]
 
 #: Kind -> (function of scope_profiler.plotting_scripts, one line of help).
 KINDS = {
@@ -113,7 +113,7 @@ def _place(option: str) -> str:
 
 def add_kind_options(parser: argparse.ArgumentParser) -> None:
     """The options that choose what is plotted, and those of single kinds."""
-    parser.add_argument("--label", action="append", metavar="TEXT", help="name of a file in plots; once a file, in their order")
+    add_label(parser)
     add_selection(parser)
     for option, (_, kinds, settings) in OPTIONS.items():
         default = None if "action" not in settings else False
@@ -130,17 +130,6 @@ def kinds_of(words: Sequence[str]) -> list[str]:
             raise CommandError(f"no plot {word!r}{did_you_mean(word, [*KINDS, *PRESETS])}; see scope-profiler plot list")
         kinds.update(dict.fromkeys(PRESETS.get(word, (word,))))
     return list(kinds)
-
-
-def load_runs(arguments: argparse.Namespace) -> list[ProfilingResults]:
-    """The profiles of the command line with their labels."""
-    paths = expand_files(arguments.files)
-    if arguments.label is not None and len(arguments.label) != len(paths):
-        raise CommandError(f"there are {len(arguments.label)} labels for {len(paths)} files")
-    runs = [load_profile(path) for path in paths]
-    for run, label in zip(runs, arguments.label or ()):
-        run.label = label
-    return runs
 
 
 def check_options(arguments: argparse.Namespace, kinds: Sequence[str]) -> None:

@@ -72,6 +72,8 @@ typedef struct plan {
     sp_profile *out;
     piece *pieces; /* by row, then part */
     size_t piece_count;
+    sp_thread_usage *usages; /* of the stored sums of all parts, by the threads' new numbers */
+    size_t usage_count;
 } plan;
 
 static const sp_row *row_of(const plan *p, const piece *from)
@@ -572,6 +574,7 @@ static sp_status begin(plan *p, const sp_profile *const *parts, size_t count, sp
 static sp_status finish(plan *p, sp_status status, sp_profile **out)
 {
     free(p->pieces);
+    free(p->usages);
     if (status != SP_OK) {
         sp_profile_release(p->out);
         p->out = NULL;
@@ -683,15 +686,27 @@ static bool start_of(const sp_profile *profile, int64_t *start)
     return true;
 }
 
+/* What the set's stored sums say of threads, which have their new numbers now. */
+static void take_usages(plan *p, const sp_profile *set, rank_uses *u)
+{
+    for (size_t i = 0; set->stored_paths && i < set->stored_paths->thread_count; i++) {
+        sp_thread_usage usage = set->stored_paths->threads[i];
+        usage.thread = moved(usage.thread, use_in_set(u, usage.rank)->shift.thread);
+        p->usages[p->usage_count++] = usage;
+    }
+}
+
 static bool place_lanes(plan *p, rank_uses *u)
 {
     sp_profile *const out = p->out;
-    size_t threads = 0, tasks = 0;
+    size_t threads = 0, tasks = 0, usages = 0;
     for (size_t i = 0; i < p->part_count; i++) {
         threads += p->parts[i]->thread_count;
         tasks += p->parts[i]->task_count;
+        usages += p->parts[i]->stored_paths ? p->parts[i]->stored_paths->thread_count : 0;
     }
-    if (!reserve_lanes(out, threads, tasks)) return false;
+    p->usages = calloc(usages + 1, sizeof *p->usages);
+    if (p->usages == NULL || !reserve_lanes(out, threads, tasks)) return false;
     int64_t origin = 0, start;
     const bool has_origin = start_of(out, &origin);
     for (size_t i = 0; i < p->part_count; i++) {
@@ -709,8 +724,9 @@ static bool place_lanes(plan *p, rank_uses *u)
             renumber(out->columns[SP_COLUMN_TASK], row, use->shift.task, &use->task);
         }
         if (!add_lanes(out, p->parts[i], u)) return false;
+        take_usages(p, p->parts[i], u);
     }
-    return true;
+    return !u->failed;
 }
 
 /* A region that two sets have on the same rank. */
@@ -759,6 +775,105 @@ static sp_status resolve_shared(plan *p, rank_uses *u, sp_error *error)
     return SP_OK;
 }
 
+/* The number of each of a set's names in the result. NULL: out of memory. */
+static uint32_t *name_numbers(table *names, const sp_profile *set)
+{
+    uint32_t *numbers = malloc((set->name_count + 1) * sizeof *numbers);
+    bool made;
+    for (size_t n = 0; numbers && n < set->name_count; n++) {
+        const entry *e = table_find(names, set->names[n], hash_text(set->names[n]), 0, &made);
+        if (e) {
+            numbers[n] = (uint32_t)e->value;
+        } else {
+            free(numbers);
+            numbers = NULL;
+        }
+    }
+    return numbers;
+}
+
+static bool add_path_nodes(sp_path_summary *out, table *nodes, const sp_path_summary *paths, const uint32_t *names,
+                           uint32_t *placed)
+{
+    bool made;
+    for (size_t n = 0; n < paths->node_count; n++) {
+        const int32_t parent =
+            paths->nodes[n].parent < 0 ? SP_PATH_ROOT : (int32_t)placed[paths->nodes[n].parent];
+        const uint32_t name = names[paths->nodes[n].name];
+        const entry *e = table_find(nodes, NULL, (uint64_t)(uint32_t)(parent + 1) << 32 | name, out->node_count, &made);
+        if (e == NULL) return false;
+        placed[n] = (uint32_t)e->value;
+        if (made) out->nodes[out->node_count++] = (sp_path_node){.name = name, .parent = parent};
+    }
+    for (size_t r = 0; r < paths->row_count; r++) {
+        sp_path_row *row = &out->rows[out->row_count++];
+        *row = paths->rows[r];
+        row->node = placed[row->node];
+    }
+    return true;
+}
+
+static int by_rank_then_node(const void *left, const void *right)
+{
+    const sp_path_row *a = left, *b = right;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return (a->node > b->node) - (a->node < b->node);
+}
+
+static int by_rank_then_thread(const void *left, const void *right)
+{
+    const sp_thread_usage *a = left, *b = right;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return (a->thread > b->thread) - (a->thread < b->thread);
+}
+
+/* The sums by call path of all sets; none when a set with calls has none. False: out of memory. */
+static bool join_paths(plan *p)
+{
+    size_t node_room = 1, row_room = 1;
+    for (size_t i = 0; i < p->part_count; i++) {
+        const sp_path_summary *paths = p->parts[i]->stored_paths;
+        if (paths == NULL && p->parts[i]->row_count) return true;
+        if (paths == NULL) continue;
+        node_room += paths->node_count;
+        row_room += paths->row_count;
+    }
+    sp_path_summary *out = calloc(1, sizeof *out);
+    if (out == NULL) return false;
+    out->nested = true;
+    out->nodes = calloc(node_room, sizeof *out->nodes);
+    out->rows = calloc(row_room, sizeof *out->rows);
+    out->threads = p->usages;
+    out->thread_count = p->usage_count;
+    p->usages = NULL;
+    table names = {0}, nodes = {0};
+    bool ok = out->nodes && out->rows, made;
+    for (size_t n = 0; ok && n < p->out->name_count; n++) {
+        ok = table_find(&names, p->out->names[n], hash_text(p->out->names[n]), n, &made) != NULL;
+    }
+    for (size_t i = 0; ok && i < p->part_count; i++) {
+        const sp_path_summary *paths = p->parts[i]->stored_paths;
+        if (paths == NULL) continue;
+        uint32_t *numbers = name_numbers(&names, p->parts[i]);
+        uint32_t *placed = malloc((paths->node_count + 1) * sizeof *placed);
+        ok = numbers && placed && add_path_nodes(out, &nodes, paths, numbers, placed);
+        out->nested &= paths->nested;
+        out->clamped |= paths->clamped;
+        free(numbers);
+        free(placed);
+    }
+    free(names.entries);
+    free(nodes.entries);
+    if (!ok) {
+        sp_path_summary_free(out);
+        return false;
+    }
+    qsort(out->rows, out->row_count, sizeof *out->rows, by_rank_then_node);
+    qsort(out->threads, out->thread_count, sizeof *out->threads, by_rank_then_thread);
+    p->out->stored_paths = out;
+    return true;
+}
+
 static sp_status put_side_by_side(plan *p, sp_error *error)
 {
     rank_uses u = {0};
@@ -766,6 +881,10 @@ static sp_status put_side_by_side(plan *p, sp_error *error)
     for (sp_column column = SP_COLUMN_START; ok && column < SP_COLUMN_COUNT; column++) ok = fill_column(p, column);
     for (size_t i = 0; ok && i < p->part_count; i++) ok = add_metadata(p->out, p->parts[i]) && add_aux(p->out, p->parts[i]);
     ok = ok && place_lanes(p, &u);
+    /* Where a tree is made again, sums by call path are those of the old ones. */
+    bool remade = false;
+    for (size_t i = 0; i < u.count; i++) remade |= u.uses[i].sets > 1 && !p->out->summary_only && !p->out->aggregate;
+    ok = ok && (remade || join_paths(p));
     const sp_status status = ok ? resolve_shared(p, &u, error)
                                 : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", p->part_count);
     free(u.uses);
@@ -802,105 +921,6 @@ static bool ranks_apart(const plan *p, uint32_t *shared, bool *no_memory)
     return apart;
 }
 
-/* The number of each of a set's names in the result. NULL: out of memory. */
-static uint32_t *name_numbers(table *names, const sp_profile *set)
-{
-    uint32_t *numbers = malloc((set->name_count + 1) * sizeof *numbers);
-    bool made;
-    for (size_t n = 0; numbers && n < set->name_count; n++) {
-        const entry *e = table_find(names, set->names[n], hash_text(set->names[n]), 0, &made);
-        if (e) {
-            numbers[n] = (uint32_t)e->value;
-        } else {
-            free(numbers);
-            numbers = NULL;
-        }
-    }
-    return numbers;
-}
-
-static bool add_path_nodes(sp_path_summary *out, table *nodes, const sp_path_summary *paths, const uint32_t *names,
-                           uint32_t *placed)
-{
-    bool made;
-    for (size_t n = 0; n < paths->node_count; n++) {
-        const int32_t parent =
-            paths->nodes[n].parent < 0 ? SP_PATH_ROOT : (int32_t)placed[paths->nodes[n].parent];
-        const uint32_t name = names[paths->nodes[n].name];
-        const entry *e = table_find(nodes, NULL, (uint64_t)(uint32_t)(parent + 1) << 32 | name, out->node_count, &made);
-        if (e == NULL) return false;
-        placed[n] = (uint32_t)e->value;
-        if (made) out->nodes[out->node_count++] = (sp_path_node){.name = name, .parent = parent};
-    }
-    for (size_t r = 0; r < paths->row_count; r++) {
-        sp_path_row *row = &out->rows[out->row_count++];
-        *row = paths->rows[r];
-        row->node = placed[row->node];
-    }
-    for (size_t t = 0; t < paths->thread_count; t++) out->threads[out->thread_count++] = paths->threads[t];
-    return true;
-}
-
-static int by_rank_then_node(const void *left, const void *right)
-{
-    const sp_path_row *a = left, *b = right;
-    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
-    return (a->node > b->node) - (a->node < b->node);
-}
-
-static int by_rank_then_thread(const void *left, const void *right)
-{
-    const sp_thread_usage *a = left, *b = right;
-    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
-    return (a->thread > b->thread) - (a->thread < b->thread);
-}
-
-/* The sums by call path of all sets; none when a set with calls has none. False: out of memory. */
-static bool join_paths(plan *p)
-{
-    size_t node_room = 1, row_room = 1, thread_room = 1;
-    for (size_t i = 0; i < p->part_count; i++) {
-        const sp_path_summary *paths = p->parts[i]->stored_paths;
-        if (paths == NULL && p->parts[i]->row_count) return true;
-        if (paths == NULL) continue;
-        node_room += paths->node_count;
-        row_room += paths->row_count;
-        thread_room += paths->thread_count;
-    }
-    sp_path_summary *out = calloc(1, sizeof *out);
-    if (out == NULL) return false;
-    out->nested = true;
-    out->nodes = calloc(node_room, sizeof *out->nodes);
-    out->rows = calloc(row_room, sizeof *out->rows);
-    out->threads = calloc(thread_room, sizeof *out->threads);
-    table names = {0}, nodes = {0};
-    bool ok = out->nodes && out->rows && out->threads, made;
-    for (size_t n = 0; ok && n < p->out->name_count; n++) {
-        ok = table_find(&names, p->out->names[n], hash_text(p->out->names[n]), n, &made) != NULL;
-    }
-    for (size_t i = 0; ok && i < p->part_count; i++) {
-        const sp_path_summary *paths = p->parts[i]->stored_paths;
-        if (paths == NULL) continue;
-        uint32_t *numbers = name_numbers(&names, p->parts[i]);
-        uint32_t *placed = malloc((paths->node_count + 1) * sizeof *placed);
-        ok = numbers && placed && add_path_nodes(out, &nodes, paths, numbers, placed);
-        out->nested &= paths->nested;
-        out->clamped |= paths->clamped;
-        free(numbers);
-        free(placed);
-    }
-    free(names.entries);
-    free(nodes.entries);
-    if (!ok) {
-        sp_path_summary_free(out);
-        return false;
-    }
-    qsort(out->rows, out->row_count, sizeof *out->rows, by_rank_then_node);
-    qsort(out->threads, out->thread_count, sizeof *out->threads, by_rank_then_thread);
-    p->out->stored_paths = out;
-    return true;
-}
-
 sp_status sp_profile_join(const sp_profile *const *sets, size_t count, sp_profile **out, sp_error *error)
 {
     plan p;
@@ -911,8 +931,6 @@ sp_status sp_profile_join(const sp_profile *const *sets, size_t count, sp_profil
         status = sp_fail(error, SP_ERR_INVALID, "rank %u is in more than one set", shared);
     }
     if (status == SP_OK) status = put_side_by_side(&p, error);
-    if (status == SP_OK && (no_memory || !join_paths(&p))) {
-        status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", count);
-    }
+    if (status == SP_OK && no_memory) status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", count);
     return finish(&p, status, out);
 }

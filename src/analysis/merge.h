@@ -24,6 +24,7 @@ sp_status sp_profile_merge(const sp_profile *const *parts, size_t count, sp_prof
  *              different processes stay apart; their tables' times are moved to the start of the first run
  *   tree       kept for ranks of one set; where several sets have calls on a rank it is made again over all of them,
  *              since calls of one set may lie inside another's (ids and totals are unknown if they do not nest)
+ *   paths      stored sums by call path are those of all sets side by side; none where a tree is made again
  *   aux        groups of a rank side by side; line profiles are numbered on
  *
  * Sets that were read without their calls go together with such sets only (SP_ERR_UNSUPPORTED).

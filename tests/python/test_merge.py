@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from scope_profiler import _core
+from export_helpers import region, results_of, thread
+from scope_profiler import _core, load, merge_results, read_h5_summary, write_profile
 
 THREADS = "ranks index ident native_id daemon start_ns end_ns cpu_ns".split()
 TASKS = "ranks index thread_index created_ns done_ns steps running_ns suspended_ns".split()
@@ -214,6 +215,38 @@ def test_summaries_go_together_only_with_summaries():
     assert both.summary_only and [r[3] for r in both.rows] == [1, 1] and [r[9] for r in both.rows] == [4, 4]
     with pytest.raises(ValueError, match="without their calls"):
         _core.union_profiles([summary("a"), profile([("b", 0, [(0, 1)])])])
+
+
+def recorded(directory, outer, inner):
+    """A stored run: outer [0, 100] around inner [10, 40] on thread 0, and inner [0, 7] on thread 1."""
+    threads = {0: [thread(0, "T"), thread(1, "U")]}
+    run = results_of({outer: {0: region([0], [100], [0])}, inner: {0: region([10, 0], [40, 7], [0, 1])}}, threads=threads)
+    return write_profile(run, directory / f"{outer}.h5")
+
+
+def test_sums_by_call_path_of_summaries_are_kept_side_by_side(tmp_path):
+    files = [recorded(tmp_path, "a", "b"), recorded(tmp_path, "c", "d")]
+    both = merge_results(*map(read_h5_summary, files))._to_profile()
+    _, _, nodes, rows, threads, _ = _core.path_summary(both)
+
+    def path(node):
+        name, parent = nodes[node]
+        return (*(path(parent) if parent >= 0 else ()), both.names[name])
+
+    assert {path(row[0]): (row[2], row[4], row[5]) for row in rows} == {
+        ("a",): (1, 100, 70), ("a", "b"): (1, 30, 30), ("b",): (1, 7, 7), ("c",): (1, 100, 70), ("c", "d"): (1, 30, 30), ("d",): (1, 7, 7)}
+    assert threads == [(0, 0, 2, 100), (0, 1, 1, 7), (0, 2, 2, 100), (0, 3, 1, 7)]  # those of the second run have new numbers
+    assert [row for row in both.threads["index"]] == [0, 1, 2, 3]
+
+
+def test_sums_by_call_path_of_calls_that_nest_anew_are_made_anew(tmp_path):
+    outer = results_of({"a": {0: region([0], [100])}})
+    inner = results_of({"b": {0: region([10], [40])}})
+    files = [write_profile(run, tmp_path / f"{i}.h5") for i, run in enumerate((outer, inner))]
+    write_profile(merge_results(*map(load, files)), tmp_path / "both.h5")
+    both = read_h5_summary(tmp_path / "both.h5")._to_profile()
+    _, _, nodes, rows, _, _ = _core.path_summary(both)
+    assert [(both.names[name], parent) for name, parent in nodes] == [("a", -1), ("b", 0)] and rows[0][5] == 70
 
 
 def test_many_regions_and_ranks_stay_in_order():

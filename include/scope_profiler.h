@@ -273,6 +273,7 @@ typedef struct sp_host_calls {
     void (*end)(sp_profiler *, int);
     void (*scope_begin)(sp_profiler *, int, sp_scope *);
     int (*scope_end)(sp_scope *);
+    void (*scope_close)(sp_scope *); /* the same, whatever newer calls of its region are open */
     int (*end_last)(sp_profiler *);
     int (*region)(sp_profiler *, const char *, const char *, int);
     int (*init)(sp_profiler *, const char *, int);
@@ -395,14 +396,20 @@ static inline sp_scope sp_place_enter_(sp_place *place)
     scope.slot = -1;
     scope.thread = 0;
     if (__builtin_expect(__atomic_load_n(&sp_head_(profiler)->recording, __ATOMIC_RELAXED) != 0, 1)) {
-        sp_head_(profiler)->calls->scope_begin(profiler, sp_place_region_(place, profiler), &scope);
+        /* Through a copy, here and below: what no other function has seen stays in registers. */
+        sp_scope begun = scope;
+        sp_head_(profiler)->calls->scope_begin(profiler, sp_place_region_(place, profiler), &begun);
+        scope = begun;
     }
     return scope;
 }
 
 static inline void sp_place_leave_(sp_scope *scope)
 {
-    if (__builtin_expect(scope->slot != -1, 1)) (void)sp_head_(scope->profiler)->calls->scope_end(scope);
+    if (__builtin_expect(scope->slot != -1, 1)) {
+        sp_scope begun = *scope;
+        sp_head_(begun.profiler)->calls->scope_close(&begun);
+    }
 }
 
 #define SP_JOIN_INNER_(a, b) a##b

@@ -146,12 +146,12 @@ static SP_NOINLINE sp_named_call *find_scope(const sp_thread *thread, const sp_s
     return NULL;
 }
 
-static SP_NOINLINE int scope_end_inner(sp_thread *thread, sp_scope *scope)
+static SP_NOINLINE int scope_end_inner(sp_thread *thread, sp_scope *scope, bool any)
 {
     bool newer = false;
     if (thread) sp_native_take_mail(thread);
     sp_named_call *call = thread ? find_scope(thread, scope, &newer) : NULL;
-    if (newer) {
+    if (newer && !any) {
         unmatched(scope->profiler);
         return SP_ERR_UNMATCHED_END;
     }
@@ -166,18 +166,28 @@ static SP_NOINLINE int scope_end_inner(sp_thread *thread, sp_scope *scope)
     return SP_OK;
 }
 
+/* The call of the scope if it is the thread's innermost, ended; false: it is not. */
+static inline bool close_innermost(sp_thread *thread, const sp_scope *scope)
+{
+    if (SP_UNLIKELY(thread == NULL || thread->named.top == thread->named.base)) return false;
+    sp_named_call *call = thread->named.top - 1;
+    if (SP_UNLIKELY((int64_t)(intptr_t)call->slot != scope->slot)) return false;
+    thread->named.top = call;
+    sp_log_exit(call->log, call->slot);
+    return true;
+}
+
 int sp_native_scope_end(sp_scope *scope)
 {
-    sp_thread *thread = sp_this_thread;
-    if (SP_LIKELY(thread != NULL && thread->named.top != thread->named.base)) {
-        sp_named_call *call = thread->named.top - 1;
-        if (SP_LIKELY((int64_t)(intptr_t)call->slot == scope->slot)) {
-            thread->named.top = call;
-            scope->slot = -1;
-            sp_log_exit(call->log, call->slot);
-            return SP_OK;
-        }
-    }
     if (scope->slot == -1) return SP_ERR_UNMATCHED_END;
-    return scope_end_inner(thread, scope);
+    sp_thread *thread = sp_this_thread;
+    if (SP_UNLIKELY(!close_innermost(thread, scope))) return scope_end_inner(thread, scope, false);
+    scope->slot = -1;
+    return SP_OK;
+}
+
+void sp_native_scope_close(sp_scope *scope)
+{
+    sp_thread *thread = sp_this_thread;
+    if (SP_UNLIKELY(!close_innermost(thread, scope))) (void)scope_end_inner(thread, scope, true);
 }

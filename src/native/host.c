@@ -69,6 +69,7 @@ const sp_host_calls sp_native_calls = {
     .end = sp_native_end,
     .scope_begin = sp_native_scope_begin,
     .scope_end = sp_native_scope_end,
+    .scope_close = sp_native_scope_close,
     .end_last = sp_native_end_last,
     .region = sp_native_region_of,
     .init = sp_native_init,

@@ -111,6 +111,7 @@ void sp_native_begin(sp_profiler *profiler, int handle);
 void sp_native_end(sp_profiler *profiler, int handle);
 void sp_native_scope_begin(sp_profiler *profiler, int handle, sp_scope *scope);
 int sp_native_scope_end(sp_scope *scope);
+void sp_native_scope_close(sp_scope *scope);
 int sp_native_end_last(sp_profiler *profiler);
 
 /* Calls of this profiler that the calling thread has open. */

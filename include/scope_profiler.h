@@ -191,8 +191,8 @@ SP_API sp_output_format sp_profiler_output_format(const sp_profiler *profiler);
 /* The status of the last call that failed or could fail; SP_OK for NULL. */
 SP_API sp_status sp_profiler_last_error(const sp_profiler *profiler);
 
-/* What there is to say about it, naming the file or the region: one line, "" when all is well. Valid until the calling
- * thread's next call of this function. */
+/* What there is to say about it, naming the file or the region: one line, "" when all is well. Valid until the next call
+ * that fails. */
 SP_API const char *sp_profiler_error_message(const sp_profiler *profiler);
 
 /* Statistics of the completed calls of a region, also after it was finalized. One pass over the calls that are not in the

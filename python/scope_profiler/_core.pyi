@@ -164,6 +164,8 @@ class Recorder:
         """Follow no more threads and tasks; regions go on recording."""
     def forget(self) -> None:
         """close(), and drop the run and the regions that nothing outside holds."""
+    def host_native(self) -> None:
+        """What native code records in this process goes into the runs of this recorder from now on."""
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def refilter(self, enabled: Callable[[str, tuple[str, ...]], bool] | None) -> None:

@@ -97,6 +97,7 @@ class ProfileManager:
     """
 
     _state: ClassVar[ManagerState] = ManagerState()
+    _state.recorder.host_native()  # C, C++ and Fortran code of the process records into the runs of the default manager
 
     if TYPE_CHECKING:
 

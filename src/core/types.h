@@ -184,7 +184,8 @@ struct sp_thread {
     sp_log *hot;     /* the log used last, or NULL */
     void *front_end; /* whatever the language front end keeps per thread */
     sp_call_stack named;    /* native front end: of the lane that holds the thread */
-    _Atomic(void *) native; /* native front end: what else it keeps per thread */
+    _Atomic(void *) mail;   /* native front end: ends of its calls that other threads sent */
+    void *fiber;            /* native front end: the lane that holds the thread, or NULL */
     uint64_t serial;        /* never used again in the process */
     sp_log *logs;    /* all of them (this thread only) */
     int64_t native_id;

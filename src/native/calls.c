@@ -55,7 +55,9 @@ static SP_NOINLINE void close_inner(sp_thread *thread, sp_named_call *call)
 
 static SP_NOINLINE void unmatched(sp_profiler *profiler)
 {
-    atomic_fetch_add_explicit(&profiler->unmatched, 1, memory_order_relaxed);
+    const uint64_t token = __atomic_load_n(&profiler->head.live, __ATOMIC_ACQUIRE);
+    sp_log *log = token ? sp_log_current(token) : NULL;
+    if (log) atomic_fetch_add_explicit(&log->run->unmatched, 1, memory_order_relaxed);
     atomic_store_explicit(&profiler->last_error, SP_ERR_UNMATCHED_END, memory_order_relaxed);
 }
 
@@ -85,7 +87,7 @@ void sp_native_end(sp_profiler *profiler, int handle)
 {
     sp_thread *thread = sp_this_thread;
     if (SP_LIKELY(thread != NULL)) {
-        if (SP_UNLIKELY(atomic_load_explicit(&thread->native, memory_order_acquire) != NULL)) sp_native_take_mail(thread);
+        if (SP_UNLIKELY(atomic_load_explicit(&thread->mail, memory_order_acquire) != NULL)) sp_native_take_mail(thread);
         sp_named_call *call = thread->named.top - 1;
         if (SP_LIKELY(thread->named.top != thread->named.base && is_of(call, profiler, handle))) {
             thread->named.top = call;

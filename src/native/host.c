@@ -43,13 +43,9 @@ static int last_error(sp_profiler *profiler)
 
 static const char *error_message(sp_profiler *profiler)
 {
-    static _Thread_local char message[sizeof profiler->message];
-    sp_native_lock(profiler);
     const int status = last_error(profiler);
-    memcpy(message, profiler->message, sizeof message);
-    sp_native_unlock(profiler);
     if (status == SP_OK) return "";
-    return *message ? message : sp_error_string(status);
+    return status == profiler->message_status && *profiler->message ? profiler->message : sp_error_string(status);
 }
 
 static int set_thread_name(sp_profiler *profiler, const char *name)

@@ -19,9 +19,6 @@ struct sp_lane {
     _Atomic(bool) holds;
 };
 
-/* The lane that holds the calling thread. */
-static _Thread_local sp_lane *holder;
-
 sp_lane *sp_native_lane_create(sp_profiler *profiler, const char *name)
 {
     sp_lane *lane = calloc(1, sizeof *lane);
@@ -77,13 +74,13 @@ sp_lane *sp_native_lane_switch(sp_lane *lane)
 {
     const int saved = errno;
     sp_thread *thread = sp_thread_current();
-    sp_lane *left = holder;
+    sp_lane *left = thread ? thread->fiber : NULL;
     /* A lane that holds another thread stays there: nobody could tell its calls apart. */
     const bool free_one = lane == NULL || lane == left || !atomic_exchange_explicit(&lane->holds, true, memory_order_acquire);
     if (thread && lane != left && free_one) {
         sp_native_take_mail(thread);
         if (left) leave(left, thread);
-        holder = lane;
+        thread->fiber = lane;
         if (lane) enter(lane, thread);
     }
     errno = saved;
@@ -92,13 +89,13 @@ sp_lane *sp_native_lane_switch(sp_lane *lane)
 
 void sp_native_lane_let_go(sp_thread *thread)
 {
-    if (holder) leave(holder, thread);
-    holder = NULL;
+    if (thread->fiber) leave(thread->fiber, thread);
+    thread->fiber = NULL;
 }
 
 void sp_native_lane_end(sp_lane *lane)
 {
-    if (lane == holder) sp_native_lane_switch(NULL);
+    if (sp_this_thread && lane == sp_this_thread->fiber) sp_native_lane_switch(NULL);
     const sp_log *log = tracked_log(lane);
     if (log && lane->token == log->token) sp_task_finish(lane->task, sp_clock_read());
     sp_native_keep_orphans(&lane->named, atomic_load(&lane->thread));

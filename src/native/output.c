@@ -100,7 +100,7 @@ static sp_status describe(const sp_profiler *profiler, sp_profile *profile)
     put_number(profile, &status, "mpi_rank", profiler->rank);
     put_number(profile, &status, "start_time_ns", profiler->run->start_ns);
     put_number(profile, &status, "finalize_time_ns", sp_clock_ns());
-    const uint64_t unmatched = atomic_load_explicit(&profiler->unmatched, memory_order_relaxed);
+    const uint64_t unmatched = atomic_load_explicit(&profiler->run->unmatched, memory_order_relaxed);
     if (unmatched) put_number(profile, &status, "unmatched_ends", (int64_t)unmatched);
     for (size_t i = 0; i < profiler->metadata_count; i++) {
         put_pair(profile, &status, profiler->metadata[i].key, profiler->metadata[i].value);
@@ -200,7 +200,6 @@ static sp_status open_run(sp_profiler *profiler, sp_error *error)
     }
     if (profiler->spool) sp_spool_begin(profiler->spool, profiler->run->started, profiler->run->start_ns);
     note_metadata(profiler);
-    atomic_store(&profiler->unmatched, 0);
     set_gates(profiler, profiler->run->token);
     return SP_OK;
 }

@@ -32,9 +32,10 @@ void sp_native_unlock(sp_profiler *profiler)
 
 int sp_native_fail(sp_profiler *profiler, sp_status status, const sp_error *error)
 {
+    /* No buffer of each thread's own: thread-local memory of libraries that are loaded late is scarce. */
+    if (status != SP_OK && error) snprintf(profiler->message, sizeof profiler->message, "%s", error->message);
+    profiler->message_status = error ? (int)status : SP_OK;
     atomic_store_explicit(&profiler->last_error, status, memory_order_relaxed);
-    snprintf(profiler->message, sizeof profiler->message, "%s",
-             status == SP_OK ? "" : error && error->message[0] ? error->message : sp_error_string(status));
     return status;
 }
 

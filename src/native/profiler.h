@@ -40,7 +40,6 @@ typedef struct sp_text_pair {
 struct sp_profiler {
     sp_profiler_head head;
     _Atomic(uint32_t) region_count; /* published after the region is whole */
-    _Atomic(uint64_t) unmatched;    /* ends without a call, in this run */
     _Atomic(int) last_error;
     _Atomic(sp_region_page *) *pages; /* SP_PAGES of them, made with the first region */
     pthread_mutex_t lock;             /* all below */
@@ -58,7 +57,8 @@ struct sp_profiler {
     sp_profile *kept;
     sp_text_pair *metadata;
     size_t metadata_count;
-    char message[1000]; /* of the last error */
+    char message[1000]; /* of the last error that had more to say than its status */
+    int message_status;
     sp_profiler *shared; /* of another copy's default profiler: the one here that has the run and the file; else NULL */
     sp_profiler *next;   /* of all profilers */
 };

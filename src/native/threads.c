@@ -57,7 +57,7 @@ static void close_mailed(sp_thread *thread, const mail *letter)
 
 void sp_native_take_mail(sp_thread *thread)
 {
-    mail *letter = atomic_exchange_explicit(&thread->native, NULL, memory_order_acquire);
+    mail *letter = atomic_exchange_explicit(&thread->mail, NULL, memory_order_acquire);
     while (letter) {
         mail *next = letter->next;
         close_mailed(thread, letter);
@@ -90,8 +90,8 @@ bool sp_native_send_end(const sp_scope *scope)
     if (thread && letter) {
         letter->slot = (sp_slot *)(intptr_t)scope->slot;
         letter->at = now;
-        letter->next = atomic_load_explicit(&thread->native, memory_order_relaxed);
-        while (!atomic_compare_exchange_weak_explicit(&thread->native, (void **)&letter->next, letter, memory_order_release,
+        letter->next = atomic_load_explicit(&thread->mail, memory_order_relaxed);
+        while (!atomic_compare_exchange_weak_explicit(&thread->mail, (void **)&letter->next, letter, memory_order_release,
                                                       memory_order_relaxed)) {
         }
         letter = NULL;

@@ -10,6 +10,7 @@
 #include "python/greenlets.h"
 #include "python/hdf5_object.h"
 #include "python/manual_clock.h"
+#include "python/native.h"
 #include "python/path_summary_object.h"
 #include "python/profile_object.h"
 #include "python/ranks_object.h"
@@ -111,6 +112,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_decorator,
     sp_python_add_task_wrapper,
     sp_python_add_manual_clock,
+    sp_python_add_native,
 };
 
 /*

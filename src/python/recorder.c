@@ -2,6 +2,7 @@
 
 #include "formats/spool.h"
 #include "python/greenlets.h"
+#include "python/native.h"
 #include "python/task_wrapper.h"
 
 #if PY_VERSION_HEX < 0x030b0000
@@ -369,7 +370,10 @@ static void stop(sp_recorder_object *recorder)
 {
     sp_run_object *run = sp_recorder_current(recorder);
     recorder->open = recorder->paused = false;
-    if (run) sp_run_close(run->run);
+    if (run) {
+        sp_native_unfollow(recorder, run->run);
+        sp_run_close(run->run);
+    }
     unhook_run(recorder, run);
     Py_XDECREF((PyObject *)run);
 }
@@ -439,6 +443,7 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
         stop(recorder);
         Py_CLEAR(object);
     }
+    if (object) sp_native_follow(recorder, run);
     return (PyObject *)object;
 }
 
@@ -481,6 +486,7 @@ static PyObject *set_paused(sp_recorder_object *recorder, bool paused)
     if (run && recorder->open) {
         recorder->paused = paused;
         sp_run_set_paused(run->run, paused);
+        sp_native_follow_pause(recorder, run->run, paused);
     }
     Py_XDECREF((PyObject *)run);
     Py_RETURN_NONE;
@@ -629,6 +635,8 @@ static PyMethodDef recorder_methods[] = {
     {"add", recorder_add, METH_O, "The region of this name; made when new, without a file and line."},
     {"adopt", recorder_adopt, METH_O,
      "List a region of an earlier run with those of the current one; returns the one that has the name now."},
+    {"host_native", sp_recorder_host_native, METH_NOARGS,
+     "What native code records in this process goes into the runs of this recorder from now on."},
     {"regions", recorder_regions, METH_NOARGS, "The regions of the current run, in order of creation."},
     {NULL, NULL, 0, NULL},
 };

@@ -40,9 +40,20 @@ _HOMES = {
     **dict.fromkeys(("collect_file_metadata", "inspect_file"), "inspection"),
 }  # fmt: skip
 
-# Modules that are reachable as attributes without an import of their own.
+# Modules that are reachable as attributes without an import of their own; PyCapsule_Import() needs that of _core.
 _MODULES = frozenset(
-    ("call_stack", "concurrency", "mpi_region", "plotting_scripts", "profile_config", "profile_io", "profile_manager", "results", "summary")
+    (
+        "_core",
+        "call_stack",
+        "concurrency",
+        "mpi_region",
+        "plotting_scripts",
+        "profile_config",
+        "profile_io",
+        "profile_manager",
+        "results",
+        "summary",
+    )
 )
 
 __all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
@@ -65,4 +76,4 @@ def __getattr__(name):  # type: ignore[no-untyped-def]
 
 
 def __dir__():  # type: ignore[no-untyped-def]
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    return sorted({*globals(), *_HOMES, *_MODULES} - {"_core"})

@@ -430,3 +430,7 @@ def inspect_spool(path: str) -> dict[str, Any]:
 
 def spool_is_local(directory: str) -> bool:
     """Whether the directory's file system is local."""
+
+# -- native code (native.c) ---------------------------------------------------------------------------------------------
+
+_C_API: Any  # capsule "scope_profiler._core._C_API": the struct sp_host of include/scope_profiler.h

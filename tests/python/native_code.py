@@ -1,0 +1,96 @@
+"""Building native programs and modules against the installed library, and reading back which call was inside which."""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SOURCES = Path(__file__).resolve().parents[1] / "native"
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+
+
+@dataclass
+class Library:
+    """The library as `meson install` put it below `prefix`."""
+
+    prefix: Path
+    directory: Path
+
+    @property
+    def include(self) -> str:
+        return f"-I{self.prefix / 'include'}"
+
+    def shared(self) -> list[str]:
+        return [f"-L{self.directory}", "-lscope_profiler", f"-Wl,-rpath,{self.directory}"]
+
+    def static(self) -> list[str]:
+        import os
+
+        environment = {**os.environ, "PKG_CONFIG_PATH": str(self.directory / "pkgconfig")}
+        command = ["pkg-config", f"--define-variable=prefix={self.prefix}", "--libs", "--static", "scope_profiler"]
+        flags = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+        archive = str(self.directory / "libscope_profiler.a")
+        return [archive if flag == "-lscope_profiler" else flag for flag in flags if flag != f"-L{self.directory}"]
+
+    def compile(self, source: str | Path, output: Path, *arguments: str, std: str = "c99", static: bool = False) -> Path:
+        """Compile a source of tests/native, or a text, into a program, or with -shared into a library."""
+        path = SOURCES / source if isinstance(source, str) and "\n" not in source else source
+        if isinstance(path, str):
+            text, path = path, output.with_suffix(".cpp" if "++" in std else ".c")
+            path.write_text(text)
+        compiler = "c++" if "++" in std else "cc"
+        libraries = self.static() if static else self.shared()
+        command = [compiler, f"-std={std}", "-O1", "-g", "-pthread", *WARNINGS, self.include, str(path), "-o", str(output)]
+        done = subprocess.run([*command, *arguments, *libraries], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return output
+
+    def module(self, source: str, directory: Path, *arguments: str, **options: Any) -> Path:
+        """Compile an extension module of Python."""
+        output = directory / (Path(source).stem + sysconfig.get_config_var("EXT_SUFFIX"))
+        include = f"-isystem{sysconfig.get_path('include')}"
+        return self.compile(source, output, "-shared", "-fPIC", include, *arguments, **options)
+
+
+def trees(results: Any, rank: int = 0) -> dict[tuple[int, int], list[Any]]:
+    """(thread, task) -> the calls on that lane: a name, or (name, calls inside), in order of their starts.
+
+    Parents are those that the file has; a call whose parent is on another lane is an error. A session's own call is left out.
+    """
+    calls = {}
+    for region in results.get_regions():
+        part = region[rank]
+        columns = zip(
+            part.call_ids.tolist(),
+            part.parent_ids.tolist(),
+            part.start_times_ns.tolist(),
+            part.thread_ids.tolist(),
+            part.task_ids.tolist() if part.task_ids is not None else [-1] * part.num_calls,
+        )
+        for call, parent, start, thread, task in columns:
+            calls[call] = (start, call, parent, (thread if task < 0 else -1, task), region.name)
+    children: dict[int, list[Any]] = {}
+    lanes: dict[tuple[int, int], list[Any]] = {}
+    for _, call, parent, lane, name in sorted(calls.values(), reverse=True):
+        if name == "scope_profiler.session":
+            if call in children:
+                lanes.setdefault(lane, []).extend(children.pop(call))
+            continue
+        inside = children.pop(call, [])
+        node = (name, inside[::-1]) if inside else name
+        if parent < 0:
+            lanes.setdefault(lane, []).append(node)
+        else:
+            assert calls[parent][3] == lane, (name, lane, calls[parent])
+            children.setdefault(parent, []).append(node)
+    assert not children
+    return {lane: nodes[::-1] for lane, nodes in lanes.items()}
+
+
+def sorted_trees(lanes: Iterable[list[Any]]) -> list[list[Any]]:
+    """Trees of lanes whose numbers do not matter."""
+    return sorted(lanes, key=repr)

@@ -51,7 +51,7 @@ static void a_task_knows_the_lane_that_made_it(void **state)
     sp_task *unknown = sp_run_task_add(of->run, SP_TASK_TASK, "f"); /* the thread has not recorded yet */
     sp_log *log = sp_run_log(of->run);
     sp_task *first = sp_run_task_add(of->run, SP_TASK_TASK, "f");
-    const sp_lane before = sp_log_enter_step(log, first);
+    const sp_lane_before before = sp_log_enter_step(log, first);
     sp_task *second = sp_run_task_add(of->run, SP_TASK_TASK, "f"), *late = sp_run_task_add(of->run, SP_TASK_TASK, "f");
     sp_task_forget_creator(late);
     sp_log_leave_step(log, first, before);

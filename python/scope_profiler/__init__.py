@@ -29,6 +29,7 @@ _HOMES = {
     "export_perfetto": "perfetto_export",
     **dict.fromkeys(("export_flamegraph_svg", "export_prof", "load_prof", "to_pstats"), "prof_export"),
     "export_speedscope": "speedscope_export",
+    "create_html_report": "html_report",
     **dict.fromkeys(("load", "read_h5", "read_h5_summary", "read_profile", "sniff_profile_format", "write_profile"), "profile_io"),
     **dict.fromkeys(
         ("collect_region_statistics", "collect_roofline_points", "plot_duration_timeseries", "plot_durations", "plot_flame",

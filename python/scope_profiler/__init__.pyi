@@ -29,6 +29,7 @@ from .call_stack import call_stack_roots as call_stack_roots
 from .chrome_trace_export import export_chrome_trace as export_chrome_trace
 from .csv_export import export_csv as export_csv
 from .folded_export import export_folded as export_folded
+from .html_report import create_html_report as create_html_report
 from .inspection import collect_file_metadata as collect_file_metadata
 from .inspection import inspect_file as inspect_file
 from .json_export import JSONProfileError as JSONProfileError

@@ -391,6 +391,16 @@ def export_profile(profile: Profile, path: str, format: str, name: str, ranks: S
     threads and tasks apart (folded). OSError names the path; ValueError if the profile was read without its calls.
     """
 
+HAS_VIEWER: bool  # whether this build can write pages
+
+def export_html(runs: Sequence[tuple[Profile, str, Sequence[int], Sequence[bool] | None]], path: str, options: str = "{}",
+                calls: bool = True) -> None:
+    """Write a page that shows runs, given as (profile, name, ranks, names), in a browser; whole or not at all.
+
+    options: a JSON object for viewer/src/report.ts. calls: False leaves out the single calls. OSError names the path;
+    ValueError: this build has no viewer.
+    """
+
 def call_paths(profile: Profile, rank: int, names: Sequence[bool] | None = None) -> list[tuple[int, int, int, int, int, int]]:
     """Nodes (row, parent | -1, calls, outermost calls, total_ns, exclusive_ns): see src/analysis/call_paths.h."""
 

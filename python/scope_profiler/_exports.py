@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Patterns: TypeAlias = Sequence[str] | str | None
     Ranks: TypeAlias = Iterable[int] | int | None
 
-__all__ = ["Selection", "export_files", "labelled", "output_path", "rank_path", "trace_origin"]
+__all__ = ["Selection", "checked_ranks", "export_files", "labelled", "output_path", "rank_path", "trace_origin"]
 
 
 class Selection:
@@ -37,7 +37,7 @@ class Selection:
         self.names = [region.name for region in results.get_regions(include, exclude)]
         chosen = set(self.names)
         self.shown = None if include is None and exclude is None else [name in chosen for name in self.profile.names]
-        self.ranks = _checked(ranks, results)
+        self.ranks = checked_ranks(ranks, results)
 
     def need_regions(self) -> None:
         """ValueError if no region was chosen."""
@@ -58,7 +58,7 @@ def _words(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) != 1 else ''} {', '.join(map(str, ranks))}"
 
 
-def _checked(ranks: Ranks, results: ProfilingResults) -> list[int]:
+def checked_ranks(ranks: Ranks, results: ProfilingResults) -> list[int]:
     """Ranks without repetition. None: rank 0."""
     if ranks is None:
         return [0]

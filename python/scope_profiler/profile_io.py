@@ -174,7 +174,7 @@ def write_profile(
     chunk_size: int | None = None,
 ) -> Path:
     """Write results to a file, with everything that they hold, and return its path: JSON for a name in ``.json`` or
-    ``.json.gz``, else HDF5.
+    ``.json.gz``, a page for the browser for one in ``.html`` or ``.htm``, else HDF5.
 
     The file is written beside the old one, if there is one, and put in its place when it is complete.
 
@@ -197,7 +197,9 @@ def write_profile(
 
     kind = profile_format(file_path)
     if kind == FORMAT_HTML:
-        raise ValueError(f"{os.fspath(file_path)}: a profile cannot be written as HTML")
+        from scope_profiler.html_report import create_html_report
+
+        return create_html_report(results, file_path)
     if kind == FORMAT_JSON:
         from scope_profiler.json_export import write_json
 

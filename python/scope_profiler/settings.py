@@ -355,19 +355,16 @@ def resolve_output(output: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any
         return settings, "hdf5"
     path = check_path("output", output)
     kind = output_format(path)
-    if not _can_write(kind):
-        raise ValueError(
-            f"output={path!r}: writing {kind} is not available in this version of scope-profiler; use a .h5 name"
-        )
+    if kind == "html":
+        _need_viewer(path)
     settings.update(file_path=path, deactivate_file_output=False)
     return settings, kind
 
 
-def _can_write(kind: str) -> bool:
-    if kind == "hdf5":
-        return True
-    if kind == "html":
-        return False
-    from importlib.util import find_spec
+def _need_viewer(path: str) -> None:
+    from scope_profiler import _core
 
-    return find_spec("scope_profiler.json_export") is not None
+    if not _core.HAS_VIEWER:
+        raise ValueError(
+            f"output={path!r}: this build of scope-profiler has no viewer to write pages with; use a .h5 name"
+        )

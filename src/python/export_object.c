@@ -5,6 +5,7 @@
 #include "analysis/call_paths.h"
 #include "analysis/lane_events.h"
 #include "formats/export.h"
+#include "formats/html_report.h"
 #include "python/profile_object.h"
 
 static const struct {
@@ -136,6 +137,71 @@ static PyObject *trace_origin(PyObject *module, PyObject *arguments)
     return result;
 }
 
+/* Takes (profile, name, ranks, names) apart. What it allocated is freed by forget_run. */
+static int take_run(PyObject *item, sp_export *run)
+{
+    PyObject *object, *ranks, *visible;
+    bool *shown;
+    uint32_t *numbers;
+    if (!PyTuple_Check(item)) {
+        PyErr_SetString(PyExc_TypeError, "a run is (profile, name, ranks, names)");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(item, "OsOO;a run is (profile, name, ranks, names)", &object, &run->name, &ranks, &visible)) return -1;
+    run->profile = sp_profile_object_get(object);
+    if (run->profile == NULL || take_visible(visible, run->profile->name_count, &shown) < 0) return -1;
+    run->visible = shown;
+    if (take_ranks(ranks, &numbers, &run->rank_count) < 0) return -1;
+    run->ranks = numbers;
+    return 0;
+}
+
+static void forget_runs(sp_export *runs, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; runs && i < count; i++) {
+        PyMem_Free((void *)runs[i].visible);
+        PyMem_Free((void *)runs[i].ranks);
+    }
+    PyMem_Free(runs);
+}
+
+static PyObject *export_html(PyObject *module, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"runs", "path", "options", "calls", NULL};
+    PyObject *sequence, *path = NULL, *tuple = NULL, *result = NULL;
+    sp_html_report report = {0};
+    sp_export *runs = NULL;
+    int calls = 1;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO&|sp:export_html", names, &sequence, PyUnicode_FSConverter, &path,
+                                     &report.options, &calls)) {
+        return NULL;
+    }
+    tuple = PySequence_Tuple(sequence); /* keeps the names and the profiles alive */
+    if (tuple == NULL) goto done;
+    runs = PyMem_Calloc((size_t)PyTuple_GET_SIZE(tuple) + 1, sizeof *runs);
+    if (runs == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        if (take_run(PyTuple_GET_ITEM(tuple, i), &runs[i]) < 0) goto done;
+    }
+    report.runs = runs;
+    report.run_count = (size_t)PyTuple_GET_SIZE(tuple);
+    report.without_calls = !calls;
+    sp_error error = {0};
+    sp_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = sp_export_html(&report, PyBytes_AS_STRING(path), &error);
+    Py_END_ALLOW_THREADS
+    result = status == SP_OK ? Py_NewRef(Py_None) : sp_python_raise(status, &error, PyBytes_AS_STRING(path));
+done:
+    forget_runs(runs, tuple ? PyTuple_GET_SIZE(tuple) : 0);
+    Py_XDECREF(tuple);
+    Py_XDECREF(path);
+    return result;
+}
+
 static PyObject *paths_as_list(const sp_call_paths *paths)
 {
     PyObject *list = PyList_New(paths->count);
@@ -250,10 +316,13 @@ static PyMethodDef methods[] = {
     {"strict_json", strict_json, METH_O, PyDoc_STR("A JSON text as UTF-8, with null for NaN and infinities.")},
     {"export_profile", (PyCFunction)(void (*)(void))export_profile, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("Write a profile in another format.")},
+    {"export_html", (PyCFunction)(void (*)(void))export_html, METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("Write a page that shows profiles in a browser.")},
     {NULL, NULL, 0, NULL},
 };
 
 int sp_python_add_exports(PyObject *module)
 {
+    if (PyModule_AddObjectRef(module, "HAS_VIEWER", sp_viewer_page_size > 0 ? Py_True : Py_False) < 0) return -1;
     return PyModule_AddFunctions(module, methods);
 }

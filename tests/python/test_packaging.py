@@ -136,11 +136,29 @@ def test_a_wheel_builds_from_the_source_distribution_of_a_clean_checkout(tmp_pat
     with tarfile.open(archive) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
     assert {"LICENSE", "README.md", "meson.build", "pyproject.toml", "include/scope_profiler.h", "run"} <= names
+    assert "viewer/page.html" in names  # whoever builds from it needs no Node.js
     shutil.unpack_archive(archive, tmp_path / "unpacked")
     [unpacked] = (tmp_path / "unpacked").iterdir()
     built = build_wheel(unpacked, tmp_path / "wheel", *QUICK)
     with zipfile.ZipFile(built) as package:
         assert "scope_profiler/py.typed" in package.namelist()
+
+
+def test_a_build_without_the_viewer_says_so_and_does_all_else(tmp_path):
+    built = build_wheel(ROOT, tmp_path, *QUICK, "-Csetup-args=-Dviewer=disabled")
+    shutil.unpack_archive(built, tmp_path / "site", format="zip")
+    program = "import sys; sys.path.insert(0, 'site'); from scope_profiler.cli import main; sys.exit(main(sys.argv[1:]))"
+    (tmp_path / "program.py").write_text("import scope_profiler as sp\nwith sp.region('a'): pass\n")
+
+    def run(*arguments):
+        return subprocess.run([sys.executable, "-S", "-c", f"import site; site.addsitedir({sysconfig.get_path('purelib')!r}); {program}",
+                               *arguments], cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
+
+    recorded = run("run", "-o", "profile.h5", "program.py")
+    assert recorded.returncode == 0, recorded.stderr
+    shown = run("view", "profile.h5", "--no-open", "-o", "page.html")
+    assert shown.returncode == 2 and shown.stderr.count("\n") == 1
+    assert "has no viewer" in shown.stderr and not (tmp_path / "page.html").exists()
 
 
 def test_an_editable_install_imports_from_the_checkout(tmp_path):

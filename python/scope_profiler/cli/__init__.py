@@ -23,6 +23,8 @@ PROGRAM = "scope-profiler"
 COMMANDS = {
     "run": ("scope_profiler.cli.run", "run a Python program with its regions recorded"),
     "inspect": ("scope_profiler.cli.inspect", "print regions, threads, tasks and metadata of profiles"),
+    "view": ("scope_profiler.cli.view", "show profiles in the browser: timeline, flame graph, tables"),
+    "report": ("scope_profiler.cli.report", "write a page about profiles, or one that compares them"),
     "diff": ("scope_profiler.cli.diff", "compare the regions of two profiles"),
     "check": ("scope_profiler.cli.check", "fail when a profile is slower than a baseline allows"),
     "plot": ("scope_profiler.cli.plot", "draw plots: Gantt and flame charts, durations, call graphs, scaling"),

@@ -1,0 +1,136 @@
+// What the writer of the page put into it (src/formats/html_report.c), as it stands there. Times are ns from the origin of
+// the run unless said otherwise; null: not known.
+
+export interface Options {
+  /** Pages about each of the runs, and where they are. */
+  links?: [title: string, href: string][];
+  sort?: string;
+  columns?: string[];
+  scaling?: "strong" | "weak" | "both";
+  /** False: tables only. */
+  charts?: boolean;
+  /** What the runs differ in: axes of the scaling charts, with one number a run; the first one is shown. */
+  axes?: { name: string; values: number[] }[];
+}
+
+export type Source = [file: string | null, line: number | null, text: string | null, tags: string[]];
+
+/** One region on one rank. `first` and `last` are the durations of the call that starts first and the one that ends last. */
+export type RegionRow = [
+  name: number, rank: number, calls: number, total: number, min: number, max: number, mean: number | null, m2: number | null,
+  first: number | null, last: number | null, start: number | null, end: number | null, p50: number | null, p95: number | null,
+  p99: number | null, own: number | null, awaiting: number | null, gpu: number | null,
+  source: Source | 0 | null,
+];
+
+export type ThreadRow = [
+  rank: number, index: number, name: string | null, ident: string, nativeId: string, daemon: boolean, start: number | null,
+  end: number | null, cpu: number | null,
+];
+
+export type TaskRow = [
+  rank: number, index: number, kind: string | null, name: string | null, coroutine: string | null, thread: number,
+  created: number | null, done: number | null, steps: number, running: number, suspended: number,
+];
+
+export type Value = string | number | boolean | null | string[];
+
+export interface RunData {
+  name: string;
+  origin: string;
+  start: number;
+  end: number;
+  calls: boolean;
+  tracked: boolean;
+  nested: boolean;
+  clamped: boolean;
+  metadata: [string, Value][];
+  names: string[];
+  regions: RegionRow[];
+  threads: ThreadRow[];
+  tasks: TaskRow[];
+  /** Sums by call path, where the page has no calls to make them from. A parent of -1: a root. */
+  nodes?: [name: number, parent: number][];
+  paths?: [node: number, rank: number, calls: number, total: number, own: number | null, covered: number | null][];
+  /** Calls on a thread, its tasks' included, and the time in which it was inside one. */
+  usage: [rank: number, thread: number, calls: number, covered: number | null][];
+}
+
+export interface ReportData {
+  exporter: string;
+  options: Options;
+  runs: RunData[];
+}
+
+export interface RankData {
+  tracks: [lane: number, extra: number, callsByDepth: number[]][];
+}
+
+function take(element: Element): string {
+  const text = element.textContent ?? "";
+  element.remove(); // its memory is that of all calls
+  return text;
+}
+
+export function readReport(): ReportData {
+  return JSON.parse(take(document.getElementById("sp-report")!)) as ReportData;
+}
+
+/** The ranks of a run that have calls in the page. */
+export function readRanks(run: number): { rank: number; data: RankData }[] {
+  const found = document.querySelectorAll<HTMLElement>(`script[data-run="${run}"]:not([data-column])`);
+  return [...found].map((element) => ({ rank: Number(element.dataset.rank), data: JSON.parse(take(element)) as RankData }));
+}
+
+function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  const native = (Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }).fromBase64;
+  if (native) return native(text);
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}
+
+async function inflate(packed: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+async function unpack(line: string, into: Float64Array, at: number): Promise<void> {
+  const [count, planes, text] = line.split(" ");
+  const n = Number(count);
+  if (planes === "0") return;
+  const bytes = await inflate(fromBase64(text));
+  for (let plane = 0, scale = 1; plane < Number(planes); plane++, scale *= 256) {
+    const first = plane * n;
+    for (let i = 0; i < n; i++) into[at + i] += bytes[first + i] * scale;
+  }
+}
+
+/** A column over the calls of a rank; null if the run does not have it. */
+export async function readColumn(run: number, rank: number, column: string, count: number): Promise<Float64Array | null> {
+  const element = document.querySelector(`script[data-run="${run}"][data-rank="${rank}"][data-column="${column}"]`);
+  if (!element) return null;
+  const values = new Float64Array(count);
+  const blocks: Promise<void>[] = [];
+  let at = 0;
+  for (const line of take(element).split("\n")) {
+    if (line === "") continue;
+    blocks.push(unpack(line, values, at));
+    at += parseInt(line, 10);
+  }
+  await Promise.all(blocks);
+  return values;
+}
+
+/** JSON of calls by their place; parsed when a call is looked at. */
+export function readCallMetadata(run: number, rank: number): Map<number, string> {
+  const found = new Map<number, string>();
+  const element = document.querySelector(`script[data-run="${run}"][data-rank="${rank}"][data-column="metadata"]`);
+  if (!element) return found;
+  for (const line of take(element).split("\n")) {
+    const space = line.indexOf(" ");
+    if (space > 0) found.set(Number(line.slice(0, space)), line.slice(space + 1));
+  }
+  return found;
+}

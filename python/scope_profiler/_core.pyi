@@ -336,10 +336,12 @@ def replace_profile(profile: Profile, *, metadata: Mapping[str, Any] | None = No
 # -- files (hdf5_object.c) ---------------------------------------------------------------------------------------------
 
 def read_h5(path: str, *, summary: bool = False, regions: Sequence[str] | None = None,
-            ranks: Sequence[int] | None = None) -> Profile:
+            ranks: Sequence[int] | None = None, head: bool = False, fd: int = -1) -> Profile:
     """The profile in an HDF5 file of schema 1, 2 or 3.
 
     summary: rows with counts, statistics and percentiles, and the sums by call path, without reading the calls.
+    head: such a summary of a file whose calls can be read later, else SummaryDataUnavailable.
+    fd: an open descriptor of the file, which stays open.
     FileNotFoundError, OSError (cannot be read), CorruptProfileError (damaged, inconsistent or not a profile; names the file
     and the dataset), HDF5SchemaError, SummaryDataUnavailable (summary=True and the file has none).
     """

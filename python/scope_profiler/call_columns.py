@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from scope_profiler.stored_run import StoredRun
+
     IntArray = NDArray[np.int64]
     FloatArray = NDArray[np.float64]
 
@@ -72,12 +74,17 @@ class ArrayColumns:
 class RunColumns:
     """The columns of a whole run as arrays, each made once. They are read-only views of the run's memory."""
 
-    __slots__ = ("_arrays", "_views", "profile")
+    __slots__ = ("_arrays", "_profile", "_views")
 
-    def __init__(self, profile: _core.Profile) -> None:
-        self.profile = profile
+    def __init__(self, profile: _core.Profile | StoredRun) -> None:
+        self._profile = profile
         self._views: dict[str, memoryview | None] = {}
         self._arrays: dict[str, IntArray] = {}
+
+    @property
+    def profile(self) -> _core.Profile:
+        """The run with its calls, read now if need be."""
+        return self._profile if isinstance(self._profile, _core.Profile) else self._profile.whole()
 
     def view(self, name: str) -> memoryview | None:
         if name not in self._views:

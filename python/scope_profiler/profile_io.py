@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from scope_profiler.results import ProfilingResults
+    from scope_profiler.stored_run import StoredRun
 
     StrPath = str | os.PathLike[str]
 
@@ -112,9 +113,19 @@ def read_profile_summary(file_path: StrPath, **options: Any) -> ProfilingResults
 def read_h5(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
     """The results in an HDF5 file, with every call.
 
+    Of a file that release 1.0 or later wrote only the summary is read at first; the calls follow when they are asked for, from
+    the file that was opened, even if another one has taken its place by then. A file of more than 16 MB is checked for damage
+    when its calls are read.
+
     ``verbose`` has no effect. The errors are those of :func:`load`.
     """
-    return _results(_core.read_h5(os.fspath(file_path)), file_path)
+    from scope_profiler.stored_run import open_run
+
+    path = os.fspath(file_path)
+    run = open_run(path)
+    if run is None:
+        return _results(_core.read_h5(path), file_path)
+    return _results(run.head, file_path, run)
 
 
 def read_h5_summary(
@@ -210,7 +221,7 @@ def write_profile(
     return Path(file_path)
 
 
-def _results(profile: _core.Profile, path: StrPath) -> ProfilingResults:
+def _results(profile: _core.Profile, path: StrPath, stored: StoredRun | None = None) -> ProfilingResults:
     from scope_profiler.results import ProfilingResults
 
-    return ProfilingResults._from_profile(profile, file_path=path)
+    return ProfilingResults._from_profile(profile, file_path=path, stored=stored)

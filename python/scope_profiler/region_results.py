@@ -8,7 +8,7 @@ from scope_profiler.errors import EventDataUnavailableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     import numpy as np
@@ -150,7 +150,7 @@ class Region:
     _aggregate: dict[str, Any] | None
     _exclusive: Exclusive | None
     _exclusive_total: int | None
-    _metadata: tuple[dict[str, Any], ...] | str | None  # str: JSON not parsed yet
+    _metadata: tuple[dict[str, Any], ...] | str | Callable[[], str | None] | None  # str: JSON not parsed yet; a call: not read yet
     _event_data_available: bool
     _source_file: str | None
     _source_lineno: int | None
@@ -199,8 +199,18 @@ class Region:
         self._tags = tuple(tags)
 
     @classmethod
-    def _of_row(cls, row: tuple[Any, ...], columns: CallColumns, exclusive: Exclusive | None, summary_only: bool) -> Region:
-        """A region over a row of a profile (the tuple that ``_core.Profile.row`` gives)."""
+    def _of_row(
+        cls,
+        row: tuple[Any, ...],
+        columns: CallColumns,
+        exclusive: Exclusive | None,
+        summary_only: bool,
+        late_metadata: Callable[[], str | None] | None = None,
+    ) -> Region:
+        """A region over a row of a profile (the tuple that ``_core.Profile.row`` gives).
+
+        ``late_metadata`` gives the metadata of its calls when they are not read yet.
+        """
         self = cls.__new__(cls)
         statistics, aggregate, percentiles = row[10:13]
         self._columns = columns
@@ -217,7 +227,7 @@ class Region:
             self._exclusive_total = aggregate[4] if aggregate[4] >= 0 else None
         elif summary_only and statistics is not None:
             self._aggregate = {"count": row[3], **dict(zip(_STATISTICS_NAMES, statistics)), "exclusive": row[9]}
-        self._metadata = row[8]
+        self._metadata = late_metadata or row[8]
         self._event_data_available = not summary_only
         self._source_file = row[4]
         self._source_lineno = row[5] if row[5] >= 0 else None
@@ -350,10 +360,14 @@ class Region:
         """One dict a call: what ``metadata()`` and the decorator's ``metadata=`` said about it."""
         if not self._columns.count or not self._event_data_available:
             return ()
-        if isinstance(self._metadata, str):
-            self._metadata = self._parse_metadata(self._metadata)
-        if self._metadata is None:
-            return tuple({} for _ in range(self._columns.count))
+        metadata = self._read_metadata()
+        if isinstance(metadata, str):
+            metadata = self._metadata = self._parse_metadata(metadata)
+        return tuple({} for _ in range(self._columns.count)) if metadata is None else metadata
+
+    def _read_metadata(self) -> tuple[dict[str, Any], ...] | str | None:
+        if callable(self._metadata):
+            self._metadata = self._metadata()
         return self._metadata
 
     def _parse_metadata(self, text: str) -> tuple[dict[str, Any], ...] | None:
@@ -604,7 +618,7 @@ class Region:
         fields = self._event_columns(origin)
         names = list(fields)
         rows = [dict(zip(names, values)) for values in zip(*(column.tolist() for column in fields.values()))]
-        if self._metadata is not None and rows:
+        if rows and self._read_metadata() is not None:
             for row, metadata in zip(rows, self.event_metadata):
                 if metadata:
                     row["metadata"] = metadata
@@ -655,7 +669,7 @@ class Region:
         other._exclusive_total = None
         if self._exclusive is not None:
             other._exclusive = PartExclusive(self._exclusive, mask)
-        if self._metadata is not None and self._columns.count:
+        if self._columns.count and self._read_metadata() is not None:
             other._metadata = tuple(m for m, chosen in zip(self.event_metadata, mask.tolist()) if chosen) or None
         return other
 
@@ -675,7 +689,7 @@ class Region:
             "_percentiles": self._percentiles,
             "_aggregate": self._aggregate,
             "_exclusive_total": self._exclusive_total,
-            "_metadata": self._metadata,
+            "_metadata": self._read_metadata(),
             "_event_data_available": self._event_data_available,
             "_source_file": self._source_file,
             "_source_lineno": self._source_lineno,

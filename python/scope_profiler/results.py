@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from scope_profiler import _core
 from scope_profiler.call_columns import ArrayExclusive, ProfileColumns, ProfileExclusive, RunColumns
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from scope_profiler.concurrency import TaskInfo, ThreadInfo
     from scope_profiler.likwid_data import LikwidRegionResult
     from scope_profiler.perf_events import PerfEventTotals
+    from scope_profiler.stored_run import StoredRun
 
     T = TypeVar("T")
     Patterns = Sequence[str] | str | None
@@ -44,9 +46,11 @@ _NS = 1_000_000_000
 class _ProfileRegions:
     """Regions over the rows of a profile. Opening one of many thousand regions makes none of the others."""
 
-    def __init__(self, profile: _core.Profile) -> None:
+    def __init__(self, profile: _core.Profile, stored: StoredRun | None) -> None:
         self._profile = profile
-        self._run = RunColumns(profile)
+        self._summary_only = profile.summary_only and stored is None
+        self._stored = stored
+        self._run = RunColumns(stored or profile)
         self._exclusive = ProfileExclusive(self._run)
         self._rows: dict[str, list[int]] | None = None
         self._rank_rows: dict[int, int] = {}  # rank -> its first row
@@ -101,10 +105,16 @@ class _ProfileRegions:
         profile = self._profile
         row = profile.row(index)
         rank, first, count = row[1:4]
-        here = 0 if profile.summary_only or profile.aggregate else count
+        here = 0 if self._summary_only or profile.aggregate else count
         rank_first = profile.row(self._rank_rows[rank])[2]
         exclusive = self._exclusive.row(rank, first - rank_first, here)
-        return rank, Region._of_row(row, ProfileColumns(self._run, first, here), exclusive, profile.summary_only)
+        late = None if self._stored is None else partial(_stored_metadata, self._stored, index)
+        return rank, Region._of_row(row, ProfileColumns(self._run, first, here), exclusive, self._summary_only, late)
+
+
+def _stored_metadata(stored: StoredRun, row: int) -> str | None:
+    metadata: str | None = stored.whole().row(row)[8]
+    return metadata
 
 
 class _GivenRegions:
@@ -221,6 +231,7 @@ class ProfilingResults:
         "_perf_events",
         "_profile",
         "_store",
+        "_stored",
         "_tasks",
         "_threads",
         "_time_range",
@@ -243,6 +254,7 @@ class ProfilingResults:
         tasks: Mapping[int, list[TaskInfo]] | None = None,
     ) -> None:
         self._profile: _core.Profile | None = None
+        self._stored: StoredRun | None = None  # where the calls are that the profile is without
         self._store: RegionStore = _GivenRegions(regions, exclusive_totals, bool(event_data_available))
         self._metadata: dict[str, Any] = dict(metadata or {})
         self._num_ranks: int | None = None if num_ranks is None else int(num_ranks)
@@ -267,16 +279,19 @@ class ProfilingResults:
         file_path: str | os.PathLike[str] = "",
         is_root: bool = True,
         in_memory: bool = False,
+        stored: StoredRun | None = None,
     ) -> ProfilingResults:
         """Results over a collected or read profile. Nothing of it is copied; everything is made when it is asked for.
 
-        ``in_memory``: the run is not in the file that it is named after.
+        ``in_memory``: the run is not in the file that it is named after. ``stored``: the profile is the summary of this run,
+        whose calls are read when they are asked for.
         """
         self = cls({}, profile.metadata, file_path=file_path, is_root=is_root)
         self._in_memory |= in_memory
         self._profile = profile
-        self._store = _ProfileRegions(profile)
-        self._event_data_available = not profile.summary_only
+        self._stored = stored
+        self._store = _ProfileRegions(profile, stored)
+        self._event_data_available = stored is not None or not profile.summary_only
         self._likwid = self._perf_events = self._line_profile = self._threads = self._tasks = None
         return self
 
@@ -531,7 +546,7 @@ class ProfilingResults:
         """By rank and thread: the number of its calls, and the ns during which it was inside one at least."""
         if self._usage is None:
             usage: dict[int, dict[int, tuple[int, int]]] = {}
-            for rank, thread, count, covered in _core.path_summary(self._to_profile())[4]:
+            for rank, thread, count, covered in _core.path_summary(self._to_summary())[4]:
                 usage.setdefault(rank, {})[thread] = (count, covered)
             self._usage = usage
         return self._usage
@@ -796,14 +811,24 @@ class ProfilingResults:
             from scope_profiler.profile_conversion import profile_of_results
 
             return profile_of_results(self)
-        if self._profile.metadata == self._metadata:
-            return self._profile
-        return _core.replace_profile(self._profile, metadata=self._metadata)
+        profile = self._whole_profile()
+        assert profile is not None
+        return profile if profile.metadata == self._metadata else _core.replace_profile(profile, metadata=self._metadata)
+
+    def _whole_profile(self) -> _core.Profile | None:
+        return self._profile if self._stored is None else self._stored.whole()
+
+    def _to_summary(self) -> _core.Profile:
+        """The same, but without the calls where they are not read yet and a summary stands for them."""
+        if self._stored is None or self._stored.is_read:
+            return self._to_profile()
+        assert self._profile is not None
+        return self._profile
 
     def _state(self) -> tuple[Any, ...]:
         """What results are made of, for copies and pickles."""
         if self._profile is not None:
-            return (self._profile, self._metadata, self._file_path, self._is_root, self._in_memory, self._num_ranks)
+            return (self._whole_profile(), self._metadata, self._file_path, self._is_root, self._in_memory, self._num_ranks)
         totals: dict[str, dict[int, int]] = {}
         for region in self:
             known = {rank: one._exclusive_total for rank, one in region.regions.items() if one._exclusive_total is not None}
@@ -839,7 +864,8 @@ class ProfilingResults:
         from copy import deepcopy
 
         # a profile cannot change, so both may have it
-        return _restore_profile_results(self._profile, deepcopy(self._metadata, memo), *self._state()[2:])
+        profile, metadata, *rest = self._state()
+        return _restore_profile_results(profile, deepcopy(metadata, memo), *rest)
 
     def __repr__(self) -> str:
         name = os.path.basename(self._file_path)

@@ -291,7 +291,8 @@ class _Tree:
 def _collect(results: ProfilingResults, include: Patterns, exclude: Patterns, ranks: Sequence[int] | None, percentiles: bool) -> _Tree:
     from scope_profiler.results import name_filter
 
-    profile = results._to_profile()
+    whole = include is None and not exclude and ranks is None and not percentiles
+    profile = results._to_summary() if whole else results._to_profile()
     chosen = name_filter(include, exclude)
     names = profile.names
     visible = None if include is None and not exclude else [chosen(name) for name in names]

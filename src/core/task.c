@@ -82,7 +82,8 @@ static void note_creator(const sp_run *run, sp_task *task)
     task->creator_task = log ? log->lane_index : SP_NO_TASK;
 }
 
-sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
+/* What it runs is `coro_name`, or, when that is NULL, the interned string `coro`. */
+static sp_task *task_add(sp_run *run, sp_task_kind kind, const char *coro_name, uint32_t coro)
 {
     const sp_ticks now = sp_clock_read();
     pthread_mutex_lock(&run->lock);
@@ -94,10 +95,20 @@ sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
         task->created = now;
         task->kind = (uint8_t)kind;
         note_creator(run, task);
-        task->coro_name = intern(run, coro_name ? coro_name : "");
+        task->coro_name = coro_name ? intern(run, coro_name) : coro;
     }
     pthread_mutex_unlock(&run->lock);
     return task;
+}
+
+sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
+{
+    return task_add(run, kind, coro_name ? coro_name : "", 0);
+}
+
+sp_task *sp_run_task_add_again(sp_run *run, sp_task_kind kind, uint32_t coro_name)
+{
+    return task_add(run, kind, NULL, coro_name);
 }
 
 void sp_run_task_coro(sp_run *run, sp_task *task, const char *coro_name)

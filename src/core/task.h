@@ -16,6 +16,9 @@
  */
 sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name);
 
+/* The same where an earlier task of the run has this `coro_name`. */
+sp_task *sp_run_task_add_again(sp_run *run, sp_task_kind kind, uint32_t coro_name);
+
 /* The task is older than its row: who made it is not known. */
 static inline void sp_task_forget_creator(sp_task *task)
 {

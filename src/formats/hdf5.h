@@ -32,6 +32,8 @@ sp_status sp_hdf5_write(const sp_profile *profile, const char *path, const sp_hd
 /* What to read: rows of these regions and ranks only (NULL: all), and whether their calls. */
 typedef struct sp_hdf5_selection {
     bool summary; /* rows with their statistics, without calls: SP_ERR_UNSUPPORTED if the file has no statistics */
+    bool head;    /* a summary whose calls are read later: SP_ERR_UNSUPPORTED unless the file has sums by path and a seal that
+                   * vouches for the rest; a large file is believed until it is read whole */
     const char *const *regions;
     size_t region_count;
     const uint32_t *ranks;
@@ -44,6 +46,10 @@ typedef struct sp_hdf5_selection {
  * because libhdf5 crashes on damaged files.
  */
 sp_status sp_hdf5_read(const char *path, const sp_hdf5_selection *selection, sp_profile **profile, sp_error *error);
+
+/* The same from an open descriptor, which stays open; `path` is what messages call it. */
+sp_status sp_hdf5_read_open(int fd, const char *path, const sp_hdf5_selection *selection, sp_profile **profile,
+                            sp_error *error);
 
 /*
  * Whether other users of libhdf5 in the process may run meanwhile: the library is our own copy, or was built thread-safe (a

@@ -180,14 +180,15 @@ static PyObject *raise_for_reading(sp_status status, const sp_error *error, cons
 
 static PyObject *read_h5(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"path", "summary", "regions", "ranks", NULL};
+    static char *keywords[] = {"path", "summary", "regions", "ranks", "head", "fd", NULL};
     PyObject *path = NULL, *regions = Py_None, *ranks = Py_None, *kept = NULL, *result = NULL;
-    int summary = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$pOO:read_h5", keywords, PyUnicode_FSConverter, &path, &summary,
-                                     &regions, &ranks)) {
+    int summary = 0, head = 0, fd = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|$pOOpi:read_h5", keywords, PyUnicode_FSConverter, &path, &summary,
+                                     &regions, &ranks, &head, &fd)) {
         return NULL;
     }
-    sp_hdf5_selection selection = {.summary = summary};
+    summary |= head;
+    sp_hdf5_selection selection = {.summary = summary, .head = head};
     const char **names = NULL;
     uint32_t *rank_list = NULL;
     sp_hdf5_turn turn;
@@ -199,7 +200,9 @@ static PyObject *read_h5(PyObject *module, PyObject *args, PyObject *kwargs)
     selection.ranks = rank_list;
     sp_error error = {0};
     sp_profile *profile = NULL;
-    const sp_status status = sp_hdf5_read(PyBytes_AS_STRING(path), &selection, &profile, &error);
+    const sp_status status = fd >= 0
+        ? sp_hdf5_read_open(fd, PyBytes_AS_STRING(path), &selection, &profile, &error)
+        : sp_hdf5_read(PyBytes_AS_STRING(path), &selection, &profile, &error);
     sp_hdf5_turn_end(&turn);
     if (status == SP_OK) result = sp_profile_object_new(profile);
     else raise_for_reading(status, &error, PyBytes_AS_STRING(path), summary);
@@ -224,8 +227,9 @@ static PyObject *check_output(PyObject *module, PyObject *argument)
 
 static PyMethodDef functions[] = {
     {"read_h5", (PyCFunction)(void (*)(void))read_h5, METH_VARARGS | METH_KEYWORDS,
-     "read_h5(path, *, summary=False, regions=None, ranks=None)\n--\n\n"
-     "The profile in an HDF5 file, or its summary without the calls."},
+     "read_h5(path, *, summary=False, regions=None, ranks=None, head=False, fd=-1)\n--\n\n"
+     "The profile in an HDF5 file, or its summary without the calls. head: a summary whose calls can be read later; else\n"
+     "SummaryDataUnavailable. fd: an open descriptor of the file, which stays open."},
     {"write_h5", (PyCFunction)(void (*)(void))write_h5, METH_VARARGS | METH_KEYWORDS,
      "write_h5(profile, path, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
      "Write schema 3 to a temporary file beside path, fsync, rename."},

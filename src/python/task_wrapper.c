@@ -46,10 +46,19 @@ static PyObject *storable(PyObject *text)
     return bytes;
 }
 
+/* The text of a str and its length; NULL, with an exception or without, when it has none in UTF-8. */
+static const char *text_of(PyObject *name, Py_ssize_t *size)
+{
+    if (!PyUnicode_Check(name)) return NULL;
+    if (!PyUnicode_IS_COMPACT_ASCII(name)) return PyUnicode_AsUTF8AndSize(name, size);
+    *size = PyUnicode_GET_LENGTH(name);
+    return PyUnicode_DATA(name);
+}
+
 static void store_name(sp_run *run, sp_task *row, PyObject *name)
 {
     Py_ssize_t size;
-    const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &size) : NULL;
+    const char *text = text_of(name, &size);
     if (text && strlen(text) == (size_t)size) {
         sp_run_task_name(run, row, text);
     } else {
@@ -60,10 +69,32 @@ static void store_name(sp_run *run, sp_task *row, PyObject *name)
     }
 }
 
+/* asyncio's own Task and the function behind its get_name, where that is in C: a task asks for it once, and a look-up costs more. */
+static PyTypeObject *plain_task;
+static PyCFunction plain_get_name;
+
+static void find_plain_task(PyObject *type)
+{
+    plain_task = NULL;
+    if (!PyType_Check(type)) return;
+    const unsigned long flags = PyType_GetFlags((PyTypeObject *)type);
+    PyObject *method = PyObject_GetAttr(type, get_name_name);
+    if (method == NULL) PyErr_Clear();
+    const bool fixed = flags & Py_TPFLAGS_IMMUTABLETYPE || !(flags & Py_TPFLAGS_HEAPTYPE);
+    if (fixed && method && Py_IS_TYPE(method, &PyMethodDescr_Type)) {
+        const PyMethodDef *definition = ((PyMethodDescrObject *)method)->d_method;
+        if (definition->ml_flags == METH_NOARGS) {
+            plain_get_name = definition->ml_meth;
+            plain_task = (PyTypeObject *)type; /* asyncio keeps it */
+        }
+    }
+    Py_XDECREF(method);
+}
+
 /* The task's name as it is now goes into its row. No exception is pending, before or after. */
 static void read_name(sp_run *run, sp_task *row, PyObject *task)
 {
-    PyObject *name = PyObject_CallMethodNoArgs(task, get_name_name);
+    PyObject *name = Py_IS_TYPE(task, plain_task) ? plain_get_name(task, NULL) : PyObject_CallMethodNoArgs(task, get_name_name);
     if (name) store_name(run, row, name);
     else PyErr_Clear();
     Py_XDECREF(name);
@@ -159,13 +190,77 @@ static inline void see_unnamed(void)
     if (SP_UNLIKELY(atomic_load_explicit(&unnamed_count, memory_order_relaxed))) name_unnamed(false);
 }
 
+/* A new reference, or NULL with an exception. */
+static PyObject *qualified_name(PyObject *coroutine)
+{
+#if PY_VERSION_HEX < 0x030e0000 && !defined(Py_GIL_DISABLED)
+    if (PyCoro_CheckExact(coroutine)) return Py_NewRef(((PyCoroObject *)coroutine)->cr_qualname);
+#endif
+    return PyObject_GetAttr(coroutine, qualname_name);
+}
+
+/*
+ * Names of coroutines that a run knows already: most tasks run one of a few functions, whose coroutines share the string. An
+ * entry holds a reference, so the string's address stays its own.
+ */
+typedef struct known_name {
+    PyObject *name;
+    uint64_t token; /* of the run */
+    uint32_t id;    /* in the run's strings */
+} known_name;
+
+#define KNOWN_NAMES 32
+static known_name known_names[KNOWN_NAMES];
+
+static inline known_name *known_name_at(PyObject *name)
+{
+    return &known_names[((uintptr_t)name >> 4) % KNOWN_NAMES];
+}
+
+/* UINT32_MAX: not known. */
+static uint32_t find_known_name(const sp_run *run, PyObject *name)
+{
+    uint32_t id = UINT32_MAX;
+    LOCK();
+    const known_name *known = known_name_at(name);
+    if (known->name == name && known->token == run->token) id = known->id;
+    UNLOCK();
+    return id;
+}
+
+static void add_known_name(const sp_run *run, PyObject *name, uint32_t id)
+{
+    LOCK();
+    known_name *known = known_name_at(name);
+    PyObject *old = known->name;
+    *known = (known_name){Py_NewRef(name), run->token, id};
+    UNLOCK();
+    Py_XDECREF(old);
+}
+
+static void forget_known_names(void)
+{
+    for (size_t i = 0; i < KNOWN_NAMES; i++) {
+        LOCK();
+        PyObject *name = known_names[i].name;
+        known_names[i] = (known_name){0};
+        UNLOCK();
+        Py_XDECREF(name);
+    }
+}
+
 /* A new row for a coroutine-like object, under its qualified name or its type's. */
 static sp_task *row_new(sp_run *run, PyObject *coroutine)
 {
-    PyObject *name = PyObject_GetAttr(coroutine, qualname_name);
+    PyObject *name = qualified_name(coroutine);
     if (name == NULL || !PyUnicode_Check(name)) {
         PyErr_Clear();
         Py_XSETREF(name, PyObject_GetAttr((PyObject *)Py_TYPE(coroutine), qualname_name));
+    }
+    const uint32_t known = name ? find_known_name(run, name) : UINT32_MAX;
+    if (SP_LIKELY(known != UINT32_MAX)) {
+        Py_DECREF(name);
+        return sp_run_task_add_again(run, SP_TASK_TASK, known);
     }
     PyObject *bytes = NULL;
     const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
@@ -175,6 +270,7 @@ static sp_task *row_new(sp_run *run, PyObject *coroutine)
         text = bytes ? PyBytes_AS_STRING(bytes) : "";
     }
     sp_task *row = sp_run_task_add(run, SP_TASK_TASK, text);
+    if (row && name && PyUnicode_CheckExact(name) && row->coro_name != UINT32_MAX) add_known_name(run, name, row->coro_name);
     Py_XDECREF(bytes);
     Py_XDECREF(name);
     return row;
@@ -631,6 +727,7 @@ static sp_task *adopt_task(sp_run *run, PyObject *task)
 sp_task *sp_task_adopt(sp_log *log)
 {
     if (running_loop == NULL || !follows(log->run)) return NULL;
+    if (current_tasks && PyDict_GET_SIZE(current_tasks) == 0) return NULL; /* no thread runs a task */
     const sp_pending pending = sp_pending_take();
     PyObject *task = task_running();
     sp_task *row = task ? adopt_task(log->run, task) : NULL;
@@ -747,6 +844,7 @@ static PyObject *core_unfollow_tasks(PyObject *module, PyObject *run)
     PyObject *token = PyLong_FromUnsignedLongLong(sp_run_object_get(run)->token);
     if (token == NULL || (PyDict_Contains(adopted, token) > 0 && PyDict_DelItem(adopted, token) < 0)) PyErr_Clear();
     Py_XDECREF(token);
+    if (PyTuple_GET_SIZE(followed) == 0) forget_known_names();
     return left;
 }
 
@@ -758,6 +856,9 @@ static PyObject *core_use_asyncio(PyObject *module, PyObject *asyncio)
     PyObject *table = tasks ? PyObject_GetAttrString(tasks, "_current_tasks") : NULL;
     if (tasks && current && running && table == NULL) PyErr_Clear();
     if (table && !PyDict_CheckExact(table)) Py_CLEAR(table);
+    PyObject *type = tasks ? PyObject_GetAttrString(tasks, "Task") : NULL;
+    if (type) find_plain_task(type);
+    Py_XDECREF(type);
     Py_XDECREF(tasks);
     if (PyErr_Occurred()) {
         Py_XDECREF(current);
@@ -786,6 +887,8 @@ static int intern(PyObject **name, const char *text)
 
 void sp_python_forget_asyncio(void)
 {
+    plain_task = NULL;
+    forget_known_names();
     Py_CLEAR(running_loop);
     Py_CLEAR(current_tasks);
     Py_CLEAR(current_task);

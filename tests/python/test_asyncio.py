@@ -989,3 +989,42 @@ loop.run_until_complete(main())
 """
     )
     assert (process.stdout, process.stderr) == ("", "")
+
+
+async def first_of_two():
+    pass
+
+
+async def second_of_two():
+    pass
+
+
+def test_coroutines_keep_their_names_from_run_to_run():
+    def run(*functions):
+        async def main():
+            for function in functions:
+                for _ in range(3):
+                    await asyncio.create_task(function())
+
+        with Recording() as recording:
+            asyncio.run(main())
+            return [row.coro_name for row in recording.tasks if "." not in row.coro_name]  # not main, nor the loop's own
+
+    assert run(first_of_two, second_of_two) == ["first_of_two"] * 3 + ["second_of_two"] * 3
+    assert run(second_of_two) == ["second_of_two"] * 3
+    second_of_two.__qualname__ = "renamed"
+    assert run(second_of_two, first_of_two) == ["renamed"] * 3 + ["first_of_two"] * 3
+
+
+def test_a_task_class_of_the_application_says_what_it_is_called():
+    class Named(asyncio.Task):
+        def get_name(self):
+            return f"my {super().get_name()}"
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(lambda loop, coro, **options: Named(coro, loop=loop, **options))
+        await asyncio.create_task(first_of_two(), name="one")
+
+    with Recording() as recording:
+        asyncio.run(main())
+        assert [row.name for row in recording.rows("first_of_two")] == ["my one"]

@@ -17,6 +17,7 @@
 #include "formats/output.h"
 #include "formats/spool.h"
 #include "formats/spt.h"
+#include "native/open_calls.h"
 #include "native/profiler.h"
 
 /* ---- names of files ---- */
@@ -169,7 +170,8 @@ void sp_native_drop_run(sp_profiler *profiler)
 {
     set_gates(profiler, 0);
     sp_profile_release(profiler->kept);
-    profiler->kept = NULL;
+    sp_profile_release(profiler->unjoined);
+    profiler->kept = profiler->unjoined = NULL;
     if (profiler->run == NULL) return;
     if (profiler->joined) {
         sp_run_release(profiler->run);
@@ -319,39 +321,68 @@ int sp_native_region_stats(sp_profiler *profiler, int handle, sp_region_stats *s
 
 /* ---- writing ---- */
 
-/* Everything that was recorded so far, in `kept`. What was collected stays there whatever fails after. */
+/* `first` and what follows it, with one call tree over both. */
+static sp_status join(sp_profile *first, sp_profile *second, sp_profile **out, sp_error *error)
+{
+    const sp_profile *parts[2] = {first, second};
+    sp_status status = sp_profile_merge(parts, 2, out, error);
+    if (status != SP_OK) return status;
+    status = sp_profile_resolve(*out, 0, error);
+    if (status != SP_OK) {
+        sp_profile_release(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* Everything that has ended so far, in `kept`. What was collected stays there whatever fails after. */
 static sp_status collect(sp_profiler *profiler, sp_error *error)
 {
-    sp_profile *fresh = NULL;
-    sp_status status = sp_run_collect(profiler->run, (uint32_t)profiler->rank, 0, &fresh, NULL, error);
-    if (status != SP_OK || profiler->kept == NULL) {
-        if (status == SP_OK) profiler->kept = fresh;
-        return status;
+    sp_profile *fresh = NULL, *joined = NULL;
+    sp_status status = profiler->unjoined ? SP_OK : sp_run_collect(profiler->run, (uint32_t)profiler->rank, 0, &fresh, NULL, error);
+    if (status != SP_OK) return status;
+    if (profiler->kept == NULL) {
+        profiler->kept = fresh;
+        return SP_OK;
     }
-    const sp_profile *parts[2] = {profiler->kept, fresh};
-    sp_profile *joined = NULL;
-    status = sp_profile_merge(parts, 2, &joined, error);
-    if (status == SP_OK) status = sp_profile_resolve(joined, 0, error);
-    sp_profile_release(fresh);
-    if (status != SP_OK) {
-        sp_profile_release(joined);
-        return status;
-    }
+    if (profiler->unjoined == NULL) profiler->unjoined = fresh;
+    status = join(profiler->kept, profiler->unjoined, &joined, error);
+    if (status != SP_OK) return status;
     sp_profile_release(profiler->kept);
+    sp_profile_release(profiler->unjoined);
     profiler->kept = joined;
+    profiler->unjoined = NULL;
     return SP_OK;
+}
+
+static sp_status write_profile(const sp_profiler *profiler, sp_profile *profile, sp_error *error)
+{
+    if (profiler->format == SP_OUTPUT_TRACE) return sp_spt_write(profile, (uint32_t)profiler->rank, profiler->path, error);
+    sp_profile *described = sp_profile_copy(profile, false);
+    sp_status status = described ? describe(profiler, described) : SP_ERR_NO_MEMORY;
+    if (status == SP_OK) status = sp_hdf5_write(described, profiler->path, NULL, error);
+    else sp_fail(error, status, "no memory to write %s", profiler->path);
+    sp_profile_release(described);
+    return status;
 }
 
 static sp_status write_file(sp_profiler *profiler, sp_error *error)
 {
+    const sp_status status = collect(profiler, error);
+    return status == SP_OK ? write_profile(profiler, profiler->kept, error) : status;
+}
+
+/* The last file of a run: with the calls that are open. */
+static sp_status write_last_file(sp_profiler *profiler, sp_error *error)
+{
+    sp_profile *open = NULL, *whole = NULL;
     sp_status status = collect(profiler, error);
-    if (status != SP_OK) return status;
-    if (profiler->format == SP_OUTPUT_TRACE) return sp_spt_write(profiler->kept, (uint32_t)profiler->rank, profiler->path, error);
-    sp_profile *described = sp_profile_copy(profiler->kept, false);
-    status = described ? describe(profiler, described) : SP_ERR_NO_MEMORY;
-    if (status == SP_OK) status = sp_hdf5_write(described, profiler->path, NULL, error);
-    else sp_fail(error, status, "no memory to write %s", profiler->path);
-    sp_profile_release(described);
+    if (status == SP_OK) status = sp_native_open_calls(profiler->run, (uint32_t)profiler->rank, &open, error);
+    if (status != SP_OK || open == NULL) return status == SP_OK ? write_profile(profiler, profiler->kept, error) : status;
+    status = join(profiler->kept, open, &whole, error);
+    if (status == SP_OK) status = write_profile(profiler, whole, error);
+    sp_profile_release(open);
+    sp_profile_release(whole);
     return status;
 }
 
@@ -399,8 +430,12 @@ int sp_native_finalize(sp_profiler *profiler)
     sp_native_stop_sampling(profiler);
     sp_native_lock(profiler);
     if (has_own_run(profiler)) {
-        status = write_file(profiler, &error);
-        if (status == SP_OK) {
+        /* No call begins meanwhile; those that end are in the file as ended, or as open. */
+        __atomic_store_n(&profiler->head.recording, 0, __ATOMIC_RELEASE);
+        status = write_last_file(profiler, &error);
+        if (status != SP_OK) {
+            set_gates(profiler, profiler->run->token);
+        } else {
             sp_run_confirm(profiler->run);
             keep_statistics(profiler);
             sp_native_drop_run(profiler);

@@ -54,7 +54,8 @@ struct sp_profiler {
     char *path;      /* with it */
     int rank;
     sp_output_format format;
-    sp_profile *kept;
+    sp_profile *kept;     /* what was collected, and is not in a finished file */
+    sp_profile *unjoined; /* the same, when there was no memory to join the two */
     sp_text_pair *metadata;
     size_t metadata_count;
     char message[1000]; /* of the last error that had more to say than its status */

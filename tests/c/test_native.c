@@ -216,6 +216,38 @@ static void completed_children_of_an_open_call_are_kept(void **state)
     sp_profile_release(profile);
 }
 
+static void calls_that_are_open_at_the_end_are_in_the_file(void **state)
+{
+    sp_init("left", 0);
+    const int outer = sp_region("outer"), inner = sp_region("inner");
+    clock_at(2000);
+    sp_begin(outer);
+    call_at(inner, 2100, 2200);
+    clock_at(2300);
+    sp_begin(inner);
+    clock_at(2400);
+    assert_int_equal(sp_finalize(), 0);
+    clock_at(2500);
+    sp_end(inner);
+    sp_end(outer);
+    assert_int_equal(sp_num_calls(inner), 2);
+    sp_profile *profile = read_profile("left_rank00000.h5");
+    assert_call(profile, "outer", 0, 2000, 2400, 0, -1);
+    assert_call(profile, "inner", 0, 2100, 2200, 1, 0);
+    assert_call(profile, "inner", 1, 2300, 2400, 2, 0);
+    assert_string_equal(row_of(profile, "outer")->event_metadata, "[{\"open\":true}]");
+    assert_string_equal(row_of(profile, "inner")->event_metadata, "[{},{\"open\":true}]");
+    sp_profile_release(profile);
+    /* Nothing of it is in the way of the next run. */
+    sp_init("next", 0);
+    call_at(inner, 3000, 3100);
+    assert_int_equal(sp_finalize(), 0);
+    profile = read_profile("next_rank00000.h5");
+    assert_calls(profile, "inner", 1);
+    assert_call(profile, "inner", 0, 3000, 3100, 0, -1);
+    sp_profile_release(profile);
+}
+
 static void a_failed_finalize_can_be_repeated(void **state)
 {
     sp_init("missing/run", 0);
@@ -436,6 +468,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(depth_has_no_limit, go_there, clean_up),
         cmocka_unit_test_setup_teardown(ends_close_the_newest_call_of_their_region, go_there, clean_up),
         cmocka_unit_test_setup_teardown(completed_children_of_an_open_call_are_kept, go_there, clean_up),
+        cmocka_unit_test_setup_teardown(calls_that_are_open_at_the_end_are_in_the_file, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_failed_finalize_can_be_repeated, go_there, clean_up),
         cmocka_unit_test_setup_teardown(scopes_end_their_own_call, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_scope_can_end_on_another_thread, go_there, clean_up),

@@ -45,6 +45,12 @@ sp_status sp_sps_read(const char *path, sp_samples *out, sp_error *error);
 sp_status sp_sps_read_memory(const char *name, const void *data, size_t size, sp_samples *out, sp_error *error);
 void sp_samples_free(sp_samples *samples);
 
+/* Write them, put in place when the file is whole. */
+sp_status sp_sps_write(const sp_samples *samples, const char *path, sp_error *error);
+
+/* The calls of one rank of a profile as a trace of version 2. Regions without calls are left out. */
+sp_status sp_spt_write(const sp_profile *profile, uint32_t rank, const char *path, sp_error *error);
+
 /* Paths of files, malloc'ed. */
 typedef struct sp_paths {
     char **paths;

@@ -14,11 +14,12 @@
 #include "core/note.h"
 #include "core/registry.h"
 #include "formats/hdf5.h"
+#include "formats/native_trace.h"
 #include "formats/output.h"
 #include "formats/spool.h"
-#include "formats/spt.h"
 #include "native/open_calls.h"
 #include "native/profiler.h"
+#include "native/sampling.h"
 
 /* ---- names of files ---- */
 
@@ -173,6 +174,7 @@ void sp_native_drop_run(sp_profiler *profiler)
     sp_profile_release(profiler->unjoined);
     profiler->kept = profiler->unjoined = NULL;
     if (profiler->run == NULL) return;
+    sp_native_drop_samples(profiler);
     if (profiler->joined) {
         sp_run_release(profiler->run);
     } else {
@@ -433,6 +435,7 @@ int sp_native_finalize(sp_profiler *profiler)
         /* No call begins meanwhile; those that end are in the file as ended, or as open. */
         __atomic_store_n(&profiler->head.recording, 0, __ATOMIC_RELEASE);
         status = write_last_file(profiler, &error);
+        if (status == SP_OK) status = sp_native_write_samples(profiler, &error);
         if (status != SP_OK) {
             set_gates(profiler, profiler->run->token);
         } else {

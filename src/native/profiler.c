@@ -114,7 +114,6 @@ static void free_regions(sp_profiler *profiler)
 
 void sp_native_free(sp_profiler *profiler)
 {
-    sp_native_stop_sampling(profiler);
     unlist(profiler);
     sp_native_lock(profiler);
     sp_native_drop_run(profiler);

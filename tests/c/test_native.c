@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "formats/hdf5.h"
-#include "formats/spool.h"
+#include "formats/native_trace.h"
 #include "scope_profiler.h"
 
 static char directory[64];
@@ -433,6 +433,50 @@ static void a_trace_has_version_2(void **state)
     assert_memory_equal(bytes, expected, sizeof expected);
 }
 
+static volatile double sink;
+
+static void burn(int64_t ns)
+{
+    const int64_t until = sp_now_ns() + ns;
+    while (sp_now_ns() < until) {
+        for (int i = 0; i < 1000; i++) sink += i;
+    }
+}
+
+static void samples_tell_regions_and_addresses(void **state)
+{
+    sp_init("samples", 2);
+    const int region = sp_region("busy");
+    assert_int_equal(sp_start_sampling(0), SP_ERR_UNSUPPORTED);
+    assert_int_equal(sp_start_sampling(1000001), SP_ERR_UNSUPPORTED);
+    assert_int_equal(sp_start_sampling(1000), SP_OK);
+    sp_profiler *other = sp_create("other", 0);
+    assert_int_equal(sp_profiler_start_sampling(other, 100), SP_ERR_BUSY);
+    sp_destroy(other);
+    sp_begin(region);
+    burn(200000000);
+    sp_end(region);
+    burn(100000000);
+    assert_int_equal(sp_stop_sampling(), SP_OK);
+    assert_int_equal(sp_finalize(), 0);
+    sp_samples samples;
+    sp_error error;
+    assert_int_equal(sp_sps_read("samples_rank00002.sps", &samples, &error), SP_OK);
+    assert_int_equal(samples.rank, 2);
+    assert_int_equal(samples.hz, 1000);
+    size_t inside = 0, outside = 0, placed = 0;
+    for (size_t i = 0; i < samples.sample_count; i++) {
+        const int32_t at = samples.samples[i].region;
+        if (at >= 0) assert_string_equal(samples.regions[at], "busy");
+        inside += at >= 0;
+        outside += at < 0;
+        placed += samples.samples[i].module >= 0 && samples.samples[i].address > samples.bases[samples.samples[i].module];
+    }
+    assert_int_equal(samples.ticks, samples.sample_count);
+    assert_true(inside > 0 && outside > 0 && placed > 0);
+    sp_samples_free(&samples);
+}
+
 static void a_forked_child_stands_down(void **state)
 {
     sp_init("fork", 0);
@@ -475,6 +519,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_block_is_a_scope, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_fiber_has_a_stack_of_its_own_and_waits, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_trace_has_version_2, go_there, clean_up),
+        cmocka_unit_test_setup_teardown(samples_tell_regions_and_addresses, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_forked_child_stands_down, go_there, clean_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,23 +282,54 @@ def read_json(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
     ``verbose`` has no effect. Raises FileNotFoundError, another OSError if the file cannot be read, JSONProfileError for a
     document that is no profile, is of a later version or lacks something, and json.JSONDecodeError for what is no JSON.
     """
-    import gzip
-
+    name = os.fspath(file_path)
     with open(file_path, "rb") as file:
         data = file.read()
     if data.startswith(b"\x1f\x8b"):
-        data = gzip.decompress(data)
-    document = json.loads(data.decode("utf-8", "replace"))
-    name = os.fspath(file_path)
+        data = _unpacked(data, name)
+    try:
+        document = json.loads(data.decode("utf-8", "replace"))
+    except json.JSONDecodeError as error:
+        raise json.JSONDecodeError(f"{name}: {error.msg}", error.doc, error.pos) from None
+    except (RecursionError, ValueError) as error:  # nested too deeply; an integer of too many digits
+        raise JSONProfileError(f"{name} is no profile: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise JSONProfileError(f"{name} is JSON, but not a profile")
     version = document.get("format_version")
     if not isinstance(version, int) or version > VERSION:
-        raise JSONProfileError(f"{name} has version {version} of the format; this package reads up to {VERSION}")
+        raise JSONProfileError(f"{name} has version {version!r:.100} of the format; this package reads up to {VERSION}")
     try:
         return _results(document, file_path)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise JSONProfileError(f"{name} is a damaged profile: {type(error).__name__}: {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, IndexError, RecursionError) as error:
+        raise JSONProfileError(f"{name} is a damaged profile: {type(error).__name__}: {error!s:.500}") from error
+
+
+# A profile in JSON is a few times as large as its compressed form; a document that is made to fill the memory a thousand times.
+_EXPANSION = 100
+_SMALL = 32 << 20
+_PIECE = 1 << 20
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    import zlib
+
+    most = _SMALL + _EXPANSION * len(data)
+    whole = bytearray()
+    try:
+        while data:  # one compressed member after the other
+            member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            while not member.eof:
+                piece = member.decompress(data, _PIECE)
+                if not (piece or member.eof):
+                    raise JSONProfileError(f"{name} is damaged: its compressed data end too early")
+                whole += piece
+                if len(whole) > most:
+                    raise JSONProfileError(f"{name} is no profile: unpacked, it is more than {_EXPANSION} times as large")
+                data = member.unconsumed_tail
+            data = member.unused_data.lstrip(b"\0")
+    except zlib.error as error:
+        raise JSONProfileError(f"{name} is damaged: {error}") from None
+    return bytes(whole)
 
 
 def _array(values: Any) -> Any:

@@ -206,8 +206,45 @@ def to_pstats(
     return found
 
 
-def load_prof(filepath: StrPath) -> pstats.Stats:
-    """The statistics in a ``.prof`` file. Raises FileNotFoundError and what marshal raises for a file of another kind."""
-    import pstats
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))
 
-    return pstats.Stats(os.fspath(filepath))
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 3 and list(map(type, value)) == [str, int, str]
+
+
+def _is_entry(value: object) -> bool:
+    """What pstats keeps of a function: four numbers, and for each caller the same or, in old files, a count."""
+    if not (isinstance(value, tuple) and len(value) == 5 and all(map(_is_number, value[:4])) and isinstance(value[4], dict)):
+        return False
+    return all(
+        _is_key(caller) and (_is_number(numbers) or (isinstance(numbers, tuple) and all(map(_is_number, numbers))))
+        for caller, numbers in value[4].items()
+    )
+
+
+def load_prof(filepath: StrPath) -> pstats.Stats:
+    """The statistics in a ``.prof`` file, of whatever program.
+
+    The file need not be trusted: it is read without ``marshal``. Raises FileNotFoundError, another OSError if the file cannot
+    be read, and ValueError for a file that holds no statistics or is damaged.
+    """
+    import pstats
+    import time
+
+    from scope_profiler.marshalled import loads
+
+    name = os.fspath(filepath)
+    with open(name, "rb") as file:
+        data = file.read()
+        changed = os.fstat(file.fileno()).st_mtime
+    try:
+        stats = loads(data)
+    except ValueError as error:
+        raise ValueError(f"{name} holds no statistics: {error}") from None
+    if not isinstance(stats, dict) or not all(_is_key(key) and _is_entry(entry) for key, entry in stats.items()):
+        raise ValueError(f"{name} holds no statistics")
+    loaded = pstats.Stats(_Loaded(stats))  # type: ignore[arg-type]
+    loaded.files = [f"{time.ctime(changed)}    {name}"]  # type: ignore[attr-defined]
+    return loaded

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/wrap.h"
+
 static uint32_t *slot_of(const sp_call_paths *paths, uint32_t parent, uint32_t row)
 {
     uint64_t hash = ((uint64_t)parent << 32 | row) * UINT64_C(0x9e3779b97f4a7c15);
@@ -68,14 +70,14 @@ static sp_status add_call(sp_call_paths *paths, node_stack *stack, const sp_walk
     const uint32_t parent = event->depth > 0 ? stack->nodes[event->depth - 1] : SP_NO_CALL;
     const uint32_t node = node_of(paths, parent, (uint32_t)(event->call.row - profile->rows));
     if (node == SP_NO_CALL || !put(stack, event->depth, node)) return SP_ERR_NO_MEMORY;
-    const int64_t duration = event->call.end_ns - event->call.start_ns;
+    const int64_t duration = sp_minus(event->call.end_ns, event->call.start_ns);
     sp_call_path *path = &paths->nodes[node];
     path->calls++;
-    path->exclusive_ns += duration;
-    if (parent != SP_NO_CALL) paths->nodes[parent].exclusive_ns -= duration;
+    path->exclusive_ns = sp_plus(path->exclusive_ns, duration);
+    if (parent != SP_NO_CALL) paths->nodes[parent].exclusive_ns = sp_minus(paths->nodes[parent].exclusive_ns, duration);
     if (node != parent) {
         path->outermost++;
-        path->total_ns += duration;
+        path->total_ns = sp_plus(path->total_ns, duration);
     }
     return SP_OK;
 }

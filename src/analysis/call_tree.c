@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/profile.h"
+#include "analysis/wrap.h"
 
 /* -- lanes ------------------------------------------------------------------------------------------------------------ */
 
@@ -72,11 +73,6 @@ uint32_t *sp_lane_tops_find_hashed(sp_lane_tops *tops, int64_t lane)
 }
 
 /* -- the tree --------------------------------------------------------------------------------------------------------- */
-
-static int64_t span_of(int64_t start, int64_t end)
-{
-    return (int64_t)((uint64_t)end - (uint64_t)start);
-}
 
 static bool allocate(sp_call_tree *tree, bool with_lanes)
 {
@@ -199,18 +195,18 @@ static inline __attribute__((always_inline)) sp_status nest(nesting *n, const bo
                 n->inner = i;
                 return SP_ERR_NESTING;
             }
-            tree->exclusive_ns[top] -= span_of(taken, end_of(tree, top, clamp));
+            tree->exclusive_ns[top] = sp_minus(tree->exclusive_ns[top], sp_minus(end_of(tree, top, clamp), taken));
             taken = end_of(tree, top, clamp);
             top = (uint32_t)tree->parent[top];
         }
-        tree->exclusive_ns[i] = span_of(start, end);
+        tree->exclusive_ns[i] = sp_minus(end, start);
         if (top == SP_NO_CALL) {
             tree->parent[i] = -1;
             tree->depth[i] = 0;
         } else {
             tree->parent[i] = top;
             tree->depth[i] = tree->depth[top] + 1;
-            tree->exclusive_ns[top] -= span_of(taken, end);
+            tree->exclusive_ns[top] = sp_minus(tree->exclusive_ns[top], sp_minus(end, taken));
         }
         *innermost = (uint32_t)i;
     }

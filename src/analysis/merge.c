@@ -6,6 +6,7 @@
 
 #include "analysis/path_summary.h"
 #include "analysis/resolve.h"
+#include "analysis/wrap.h"
 
 /* -- hash table from a key to a number -------------------------------------------------------------------------------- */
 
@@ -259,10 +260,10 @@ static void add_aggregate(sp_row *out, const sp_row *row)
     }
     if (row->aggregate_count == 0) return;
     out->aggregate_count += row->aggregate_count;
-    out->aggregate_total += row->aggregate_total;
+    out->aggregate_total = sp_plus(out->aggregate_total, row->aggregate_total);
     if (row->aggregate_minimum < out->aggregate_minimum) out->aggregate_minimum = row->aggregate_minimum;
     if (row->aggregate_maximum > out->aggregate_maximum) out->aggregate_maximum = row->aggregate_maximum;
-    out->aggregate_exclusive += row->aggregate_exclusive;
+    out->aggregate_exclusive = sp_plus(out->aggregate_exclusive, row->aggregate_exclusive);
 }
 
 static bool fill_row(const plan *p, sp_row *out, const piece *pieces, size_t count)
@@ -357,7 +358,7 @@ typedef struct lane_shift {
 
 static int64_t moved(int64_t value, int64_t shift)
 {
-    return value == SP_UNKNOWN ? SP_UNKNOWN : value + shift;
+    return value == SP_UNKNOWN ? SP_UNKNOWN : sp_plus(value, shift);
 }
 
 static bool copy_thread(sp_profile *out, const sp_thread_info *thread, const lane_shift *shift)
@@ -710,7 +711,7 @@ static bool place_lanes(plan *p, rank_uses *u)
     int64_t origin = 0, start;
     const bool has_origin = start_of(out, &origin);
     for (size_t i = 0; i < p->part_count; i++) {
-        begin_set(u, has_origin && start_of(p->parts[i], &start) ? start - origin : 0);
+        begin_set(u, has_origin && start_of(p->parts[i], &start) ? sp_minus(start, origin) : 0);
         for (size_t k = 0; k < p->piece_count; k++) {
             if (p->pieces[k].part != i) continue;
             const sp_row *row = &out->rows[p->pieces[k].row];

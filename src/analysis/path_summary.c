@@ -5,6 +5,7 @@
 
 #include "analysis/call_tree.h"
 #include "analysis/percentile.h"
+#include "analysis/wrap.h"
 
 #define NO_NODE UINT32_MAX
 /* In node_of: the call's own region is left out, and this is the node of the nearest caller that is not. */
@@ -50,17 +51,6 @@ typedef struct builder {
     size_t bucket_count; /* a power of two, at least twice the nodes */
     uint32_t *call_nodes; /* [call_count] node of every call, for percentiles; or NULL */
 } builder;
-
-/* Sums of what a damaged file may hold: they wrap around instead of being undefined. */
-static int64_t plus(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-
-static int64_t minus(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a - (uint64_t)b);
-}
 
 static sp_status no_memory(const builder *b)
 {
@@ -168,7 +158,7 @@ static int64_t uncovered(int64_t start, int64_t end, int64_t *until)
     if (end <= start || end <= *until) return 0;
     const int64_t from = start > *until ? start : *until;
     *until = end;
-    return minus(end, from);
+    return sp_minus(end, from);
 }
 
 /* One call more. Calls come by ascending start, so the wall clock they cover only grows at its end. */
@@ -176,9 +166,9 @@ static void add_duration(node_total *total, int64_t start, int64_t end)
 {
     if (total->count == 0) start_total(total);
     sp_row_statistics *s = &total->statistics;
-    const int64_t duration = minus(end, start);
+    const int64_t duration = sp_minus(end, start);
     total->count++;
-    s->total = plus(s->total, duration);
+    s->total = sp_plus(s->total, duration);
     if (duration < s->minimum) s->minimum = duration;
     if (duration > s->maximum) s->maximum = duration;
     if (start < s->start_minimum) {
@@ -191,14 +181,14 @@ static void add_duration(node_total *total, int64_t start, int64_t end)
     }
     const unsigned __int128 size = (unsigned __int128)(duration < 0 ? -(uint64_t)duration : (uint64_t)duration);
     total->squares += size * size;
-    total->covered = plus(total->covered, uncovered(start, end, &total->until));
+    total->covered = sp_plus(total->covered, uncovered(start, end, &total->until));
 }
 
 static void add_gpu(node_total *total, int64_t duration)
 {
     if (duration < 0) return; /* not measured */
     total->statistics.gpu_count++;
-    total->statistics.gpu_total = plus(total->statistics.gpu_total, duration);
+    total->statistics.gpu_total = sp_plus(total->statistics.gpu_total, duration);
 }
 
 /* Sum of squared deviations from the mean = squares - total^2 / count, in integers as far as they go. */
@@ -294,7 +284,7 @@ static sp_status add_usage(builder *b, thread_table *table, uint32_t rank, int64
     }
     sp_thread_usage *usage = &out->threads[table->first + *place];
     usage->count++;
-    usage->covered = plus(usage->covered, uncovered(start, end, &table->until[*place]));
+    usage->covered = sp_plus(usage->covered, uncovered(start, end, &table->until[*place]));
     return SP_OK;
 }
 
@@ -314,9 +304,9 @@ static sp_status add_call(builder *b, thread_table *threads, const rank_calls *c
     const sp_profile *profile = b->profile;
     const uint64_t at = calls->base + calls->index[position];
     const int64_t start = profile->columns[SP_COLUMN_START][at], end = profile->columns[SP_COLUMN_END][at];
-    const int64_t duration = minus(end, start);
+    const int64_t duration = sp_minus(end, start);
     int64_t parent = calls->parents ? calls->parents[position] : calls->parent_ids[at];
-    if (calls->parents == NULL) parent = parent < calls->first_id ? -1 : minus(parent, calls->first_id);
+    if (calls->parents == NULL) parent = parent < calls->first_id ? -1 : sp_minus(parent, calls->first_id);
 
     const uint32_t above = parent < 0 ? HIDDEN_ROOT : calls->node_of[parent];
     const int32_t above_node = (above & NODE_MASK) == NODE_MASK ? SP_PATH_ROOT : (int32_t)(above & NODE_MASK);
@@ -324,7 +314,7 @@ static sp_status add_call(builder *b, thread_table *threads, const rank_calls *c
 
     /* a caller that is left out takes its callees' time off nothing: it was taken off its own caller whole */
     if (calls->exclusive == NULL && !(above & HIDDEN)) {
-        b->totals[above_node].exclusive = minus(b->totals[above_node].exclusive, duration);
+        b->totals[above_node].exclusive = sp_minus(b->totals[above_node].exclusive, duration);
     }
     if (!is_visible(b, name)) {
         calls->node_of[position] = above | HIDDEN;
@@ -339,8 +329,8 @@ static sp_status add_call(builder *b, thread_table *threads, const rank_calls *c
     node_total *total = &b->totals[node];
     add_duration(total, start, end);
     if (inner) total->recursive = true;
-    else total->inclusive = plus(total->inclusive, duration);
-    total->exclusive = plus(total->exclusive, calls->exclusive ? calls->exclusive[position] : duration);
+    else total->inclusive = sp_plus(total->inclusive, duration);
+    total->exclusive = sp_plus(total->exclusive, calls->exclusive ? calls->exclusive[position] : duration);
     if (profile->columns[SP_COLUMN_GPU]) add_gpu(total, profile->columns[SP_COLUMN_GPU][at]);
     if (threads->column == NULL) return SP_OK;
     return add_usage(b, threads, calls->rank, threads->column[at], start, end);
@@ -547,7 +537,7 @@ static sp_status add_row_calls(builder *b, const sp_row *row, uint32_t node)
     node_total *total = &b->totals[node];
     for (uint64_t i = 0; i < row->count; i++) {
         add_duration(total, intervals[i].start, intervals[i].end);
-        total->inclusive = plus(total->inclusive, minus(intervals[i].end, intervals[i].start));
+        total->inclusive = sp_plus(total->inclusive, sp_minus(intervals[i].end, intervals[i].start));
         if (b->profile->columns[SP_COLUMN_GPU]) add_gpu(total, b->profile->columns[SP_COLUMN_GPU][row->first + i]);
         if (b->call_nodes) b->call_nodes[row->first + i] = node;
     }
@@ -609,7 +599,7 @@ static void merge_statistics(node_total *total, const sp_path_row *row)
     const double n = (double)total->count, m = (double)row->count, apart = b->mean - a->mean;
     a->m2 += b->m2 + apart * apart * n * m / (n + m);
     a->mean += apart * m / (n + m);
-    a->total = plus(a->total, b->total);
+    a->total = sp_plus(a->total, b->total);
     if (b->minimum < a->minimum) a->minimum = b->minimum;
     if (b->maximum > a->maximum) a->maximum = b->maximum;
     if (b->start_minimum < a->start_minimum) {
@@ -621,7 +611,7 @@ static void merge_statistics(node_total *total, const sp_path_row *row)
         a->last = b->last;
     }
     a->gpu_count += b->gpu_count;
-    a->gpu_total = plus(a->gpu_total, b->gpu_total);
+    a->gpu_total = sp_plus(a->gpu_total, b->gpu_total);
 }
 
 /* `inner`: a level of a recursion, once what lay between the levels is left out. */
@@ -637,10 +627,10 @@ static void add_stored_row(node_total *total, const sp_path_row *row, bool inner
     }
     total->count += row->count;
     total->recursive |= row->recursive || inner;
-    total->exclusive = plus(total->exclusive, row->exclusive);
+    total->exclusive = sp_plus(total->exclusive, row->exclusive);
     if (inner) return;
-    total->inclusive = plus(total->inclusive, row->inclusive);
-    total->covered = plus(total->covered, row->covered); /* of siblings that become one node: at most this much */
+    total->inclusive = sp_plus(total->inclusive, row->inclusive);
+    total->covered = sp_plus(total->covered, row->covered); /* of siblings that become one node: at most this much */
 }
 
 /* Where the nodes of a file go when some regions are left out: like add_call does it with single calls. `inner` says on
@@ -734,7 +724,7 @@ static sp_status add_percentiles(builder *b)
     out->percentile_count = wanted;
     for (size_t node = 0; node < out->node_count; node++) next[node + 1] += next[node];
     for (uint64_t i = 0; i < b->profile->call_count; i++) {
-        if (b->call_nodes[i] != NO_NODE) durations[next[b->call_nodes[i]]++] = minus(ends[i], starts[i]);
+        if (b->call_nodes[i] != NO_NODE) durations[next[b->call_nodes[i]]++] = sp_minus(ends[i], starts[i]);
     }
     /* next[node] has moved to the node's end, which is the next one's start */
     for (size_t node = 0; node < out->node_count; node++) {

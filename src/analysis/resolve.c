@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/wrap.h"
+
 /* Columns are borrowed as memory of another width for a while. */
 typedef uint32_t __attribute__((may_alias)) half_word;
 
@@ -77,12 +79,12 @@ static sp_status nest(ranking *r)
             tell(r, false, r->order[top], call);
             return SP_ERR_NESTING;
         }
-        const uint64_t duration = (uint64_t)end - (uint64_t)start;
+        const int64_t duration = sp_minus(end, start);
         int64_t *const own = &r->exclusive[sp_call_index_find(&r->index, call)];
-        *own = (int64_t)((uint64_t)*own + duration);
+        *own = sp_plus(*own, duration);
         if (top != SP_NO_CALL) {
             int64_t *const outer = &r->exclusive[sp_call_index_find(&r->index, r->order[top])];
-            *outer = (int64_t)((uint64_t)*outer - duration);
+            *outer = sp_minus(*outer, duration);
         }
         r->parent[i] = top;
         *innermost = i;
@@ -94,12 +96,12 @@ static void write_ids(ranking *r, int64_t first_call_id)
 {
     const uint32_t count = r->index.count;
     for (uint32_t i = 0; i < count; i++) {
-        r->parent_ids[r->order[i]] = r->parent[i] == SP_NO_CALL ? -1 : first_call_id + r->parent[i];
+        r->parent_ids[r->order[i]] = r->parent[i] == SP_NO_CALL ? -1 : sp_plus(first_call_id, r->parent[i]);
     }
     half_word *const position = r->parent;
     for (uint32_t i = 0; i < count; i++) position[r->order[i]] = i;
     /* Upwards, a value is read (in the second half) before the ids, twice as wide, get there. */
-    for (uint32_t call = 0; call < count; call++) r->call_ids[call] = first_call_id + position[call];
+    for (uint32_t call = 0; call < count; call++) r->call_ids[call] = sp_plus(first_call_id, position[call]);
 }
 
 static void forget_ids(ranking *r)

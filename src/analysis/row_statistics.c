@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums in this function stay exact: int64 ns hold 292 years. */
+#include "analysis/wrap.h"
+
+/* Sums in this function are exact: int64 ns hold 292 years. */
 void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_row_statistics *out)
 {
     memset(out, 0, sizeof *out);
@@ -14,8 +16,8 @@ void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_
     const uint64_t count = row->count;
     int64_t total = 0, minimum = INT64_MAX, maximum = INT64_MIN, earliest = INT64_MAX, latest = INT64_MIN;
     for (uint64_t i = 0; i < count; i++) {
-        const int64_t duration = end[i] - start[i];
-        total += duration;
+        const int64_t duration = sp_minus(end[i], start[i]);
+        total = sp_plus(total, duration);
         if (duration < minimum) minimum = duration;
         if (duration > maximum) maximum = duration;
         if (start[i] < earliest) earliest = start[i];
@@ -24,12 +26,12 @@ void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_
     const double mean = (double)total / (double)count;
     double m2 = 0;
     for (uint64_t i = 0; i < count; i++) {
-        const double off = (double)(end[i] - start[i]) - mean;
+        const double off = (double)sp_minus(end[i], start[i]) - mean;
         m2 += off * off;
     }
     *out = (sp_row_statistics){
         .total = total, .minimum = minimum, .maximum = maximum,
-        .first = end[0] - start[0], .last = end[count - 1] - start[count - 1],
+        .first = sp_minus(end[0], start[0]), .last = sp_minus(end[count - 1], start[count - 1]),
         .start_minimum = earliest, .end_maximum = latest, .mean = mean, .m2 = m2,
     };
     if (profile->columns[SP_COLUMN_GPU] == NULL) return;
@@ -37,7 +39,7 @@ void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_
     for (uint64_t i = 0; i < count; i++) {
         if (gpu[i] < 0) continue;
         out->gpu_count++;
-        out->gpu_total += gpu[i];
+        out->gpu_total = sp_plus(out->gpu_total, gpu[i]);
     }
 }
 
@@ -172,7 +174,7 @@ sp_status sp_row_percentiles_compute(const sp_profile *profile, const sp_row *ro
                          row->count};
     const range whole = whole_range(&d);
     if (whole.bits == 0) {
-        for (size_t i = 0; i < count; i++) out[i] = (double)(d.end[0] - d.start[0]);
+        for (size_t i = 0; i < count; i++) out[i] = (double)sp_minus(d.end[0], d.start[0]);
         return SP_OK;
     }
     select_memory *memory = malloc(sizeof *memory);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "analysis/lane_events.h"
+#include "analysis/wrap.h"
 #include "formats/event_items.h"
 #include "formats/export.h"
 
@@ -36,11 +37,6 @@ static void begin_event(writer *w)
     w->first_event = false;
 }
 
-static int64_t since(int64_t time, int64_t origin)
-{
-    return (int64_t)((uint64_t)time - (uint64_t)origin);
-}
-
 /* The double that a reader makes of `ns` written as microseconds. */
 static double micros(int64_t ns)
 {
@@ -51,9 +47,9 @@ static double micros(int64_t ns)
 static double write_duration(writer *w, int64_t start, int64_t end, double limit)
 {
     const double from = micros(start), to = fmin(micros(end), limit);
-    double duration = micros(end - start);
+    double duration = micros(sp_minus(end, start));
     if (from + duration <= to) {
-        sp_output_decimal(w->out, end - start, 3);
+        sp_output_decimal(w->out, sp_minus(end, start), 3);
         return from + duration;
     }
     duration = to - from;
@@ -86,7 +82,7 @@ static inline void write_column(writer *w, const char *key, sp_column column, ui
 static bool mostly_awaits(const writer *w, const sp_call *call)
 {
     const int64_t *await = w->what->profile->columns[SP_COLUMN_AWAIT];
-    return await && await[call->column] > 0 && await[call->column] >= (call->end_ns - call->start_ns) / 2;
+    return await && await[call->column] > 0 && await[call->column] >= sp_minus(call->end_ns, call->start_ns) / 2;
 }
 
 static void write_arguments(writer *w, const sp_call *call)
@@ -94,7 +90,7 @@ static void write_arguments(writer *w, const sp_call *call)
     sp_output *const out = w->out;
     write_number(out, "\"args\":{\"rank\":", call->row->rank);
     write_number(out, ",\"call_index\":", (int64_t)call->own);
-    write_seconds(out, ",\"duration_s\":", call->end_ns - call->start_ns);
+    write_seconds(out, ",\"duration_s\":", sp_minus(call->end_ns, call->start_ns));
     write_column(w, ",\"call_id\":", SP_COLUMN_CALL_ID, call->column, false);
     write_column(w, ",\"parent_id\":", SP_COLUMN_PARENT_ID, call->column, false);
     write_column(w, ",\"gpu_duration\":", SP_COLUMN_GPU, call->column, true);
@@ -154,7 +150,7 @@ static sp_status write_slice(writer *w, const sp_lane_event *event, uint32_t ran
 {
     sp_output *const out = w->out;
     if (!make_room_for_depth(w, event->depth)) return SP_ERR_NO_MEMORY;
-    const int64_t start = since(event->at, w->origin), end = since(event->end, w->origin);
+    const int64_t start = sp_minus(event->at, w->origin), end = sp_minus(event->end, w->origin);
     const double limit = event->depth > 0 ? w->ends[event->depth - 1] : INFINITY;
     sp_output_decimal(out, start, 3);
     SP_OUTPUT_LITERAL(out, ",\"dur\":");
@@ -208,7 +204,7 @@ static void write_flow_end(writer *w, const char *end, const sp_task_info *task,
     write_number(out, ",\"id\":\"", task->rank);
     write_number(out, ".", task->index);
     SP_OUTPUT_LITERAL(out, "\",\"ts\":");
-    sp_output_decimal(out, since(at, w->origin), 3);
+    sp_output_decimal(out, sp_minus(at, w->origin), 3);
     write_number(out, ",\"pid\":", task->rank);
     write_number(out, ",\"tid\":", (int64_t)tid);
     sp_output_char(out, '}');
@@ -393,7 +389,7 @@ static void write_rank_counters(writer *w, uint32_t rank)
     if (!sp_calls_range(profile, &rank, 1, w->what->visible, &start, &end)) return;
     for (size_t i = 0; i < profile->aux_count; i++) {
         const sp_group *counters = profile->aux[i].rank == rank ? child_group(&profile->aux[i].root, "perf_events") : NULL;
-        if (counters) write_counters(w, counters, "", rank, since(end, w->origin));
+        if (counters) write_counters(w, counters, "", rank, sp_minus(end, w->origin));
     }
 }
 

@@ -33,10 +33,21 @@ void sp_coder_free(sp_coder *coder)
     free(coder);
 }
 
-bool sp_filter_known(int filter)
+static bool is_codec(int filter)
 {
-    return filter == SP_FILTER_DEFLATE || filter == SP_FILTER_SHUFFLE || filter == SP_FILTER_FLETCHER32 ||
-        filter == SP_FILTER_LZF || filter == SP_FILTER_ZSTD;
+    return filter == SP_FILTER_DEFLATE || filter == SP_FILTER_LZF || filter == SP_FILTER_ZSTD;
+}
+
+bool sp_pipeline_known(const sp_pipeline *pipeline)
+{
+    int last = 0;
+    for (int i = 0; i < pipeline->count; i++) {
+        const int filter = pipeline->filters[i];
+        const int place = filter == SP_FILTER_SHUFFLE ? 1 : is_codec(filter) ? 2 : filter == SP_FILTER_FLETCHER32 ? 3 : 0;
+        if (place <= last) return false;
+        last = place;
+    }
+    return true;
 }
 
 /* Deflate: 258 bytes from 2 bits. LZF: 264 bytes from 3. Zstandard: a 128 KiB block of one byte takes 4. */
@@ -181,16 +192,12 @@ static bool codec_decode(sp_coder *coder, int filter, const void *in, size_t siz
     return lzf_decompress(in, (unsigned)size, out, (unsigned)out_size) == out_size;
 }
 
-static bool is_codec(int filter)
-{
-    return filter == SP_FILTER_DEFLATE || filter == SP_FILTER_LZF || filter == SP_FILTER_ZSTD;
-}
-
 sp_status sp_chunk_encode(sp_coder *coder, const sp_pipeline *pipeline, void *raw, size_t size, void *out,
                           size_t *out_size, uint32_t *skipped)
 {
     const void *data = raw;
     *skipped = 0;
+    if (!sp_pipeline_known(pipeline)) return SP_ERR_UNSUPPORTED;
     for (int i = 0; i < pipeline->count; i++) {
         const int filter = pipeline->filters[i];
         if (filter == SP_FILTER_SHUFFLE) {
@@ -200,7 +207,7 @@ sp_status sp_chunk_encode(sp_coder *coder, const sp_pipeline *pipeline, void *ra
             data = planes;
             continue;
         }
-        if (!is_codec(filter) || i + 1 != pipeline->count) return SP_ERR_UNSUPPORTED;
+        if (!is_codec(filter) || i + 1 != pipeline->count) return SP_ERR_UNSUPPORTED; /* we make no checksums */
         const size_t used = codec_encode(coder, pipeline, filter, data, size, out);
         if (used > 0 && used < size) {
             *out_size = used;
@@ -230,7 +237,7 @@ sp_status sp_chunk_decode(sp_coder *coder, const sp_pipeline *pipeline, void *st
                           void *out, size_t out_size)
 {
     uint8_t *data = stored;
-    int codecs = 0;
+    if (!sp_pipeline_known(pipeline)) return SP_ERR_UNSUPPORTED;
     for (int i = pipeline->count - 1; i >= 0; i--) {
         const int filter = pipeline->filters[i];
         if (skipped & 1u << i) continue;
@@ -238,20 +245,14 @@ sp_status sp_chunk_decode(sp_coder *coder, const sp_pipeline *pipeline, void *st
             if (!take_checksum(data, &size)) return SP_ERR_CORRUPT;
         } else if (filter == SP_FILTER_SHUFFLE) {
             if (size != out_size) return SP_ERR_CORRUPT;
-            uint8_t *whole = data == out ? scratch_of(coder, out_size) : out;
-            if (whole == NULL) return SP_ERR_NO_MEMORY;
-            unshuffle(data, whole, out_size, pipeline->element);
-            data = whole;
-        } else if (is_codec(filter)) {
-            /* A second codec would need to know the size between the two: no writer makes such files. */
-            if (codecs++) return SP_ERR_UNSUPPORTED;
+            unshuffle(data, out, out_size, pipeline->element);
+            data = out;
+        } else {
             uint8_t *plain = scratch_of(coder, out_size);
             if (plain == NULL) return SP_ERR_NO_MEMORY;
             if (!codec_decode(coder, filter, data, size, plain, out_size)) return SP_ERR_CORRUPT;
             data = plain;
             size = out_size;
-        } else {
-            return SP_ERR_UNSUPPORTED;
         }
     }
     if (size != out_size) return SP_ERR_CORRUPT;

@@ -36,8 +36,8 @@ typedef struct sp_coder sp_coder;
 sp_coder *sp_coder_new(void);
 void sp_coder_free(sp_coder *coder); /* NULL is allowed */
 
-/* Whether this file knows the filter. */
-bool sp_filter_known(int filter);
+/* Whether this file can do it: filters that it knows, in the one order that writers use: shuffle, a codec, a checksum. */
+bool sp_pipeline_known(const sp_pipeline *pipeline);
 
 /* Bytes of chunk data that one stored byte can stand for at most: a file that claims more is damaged. */
 uint64_t sp_pipeline_expansion(const sp_pipeline *pipeline);

@@ -30,6 +30,22 @@ static sp_status no_memory(const sp_input *input, const char *object)
     return sp_fail(input->error, SP_ERR_NO_MEMORY, "out of memory reading %s of %s", object, input->path);
 }
 
+/* A column is opened once or twice; the rest is for programs that link to one dataset from several places. */
+#define OFTEN 4
+#define SPARE (4 << 20)
+/* What arrays of groups that are carried through unpack to counts too: no column of ours bounds it. */
+#define UNPACKED_WEIGHT 8
+
+sp_status sp_input_spend(const sp_input *input, const char *object, uint64_t bytes)
+{
+    const uint64_t most = OFTEN * input->file_size + SPARE;
+    if (bytes > most || *input->spent > most - bytes) {
+        return sp_input_damaged(input, object, "is linked to from too many places");
+    }
+    *input->spent += bytes;
+    return SP_OK;
+}
+
 /* -- opening -- */
 
 /* A link to something in this file; *there is false when there is no such link. */
@@ -78,7 +94,6 @@ sp_status sp_input_open_dataset(const sp_input *input, hid_t parent, const char 
 static bool read_pipeline(hid_t list, sp_dataset *dataset)
 {
     const int count = H5Pget_nfilters(list);
-    int order = 0; /* shuffle, then a codec, then a checksum: what any writer makes */
     if (count < 0) return false;
     dataset->direct = count <= SP_FILTERS_MAX;
     dataset->pipeline = (sp_pipeline){.element = dataset->element};
@@ -88,13 +103,11 @@ static bool read_pipeline(hid_t list, sp_dataset *dataset)
         char name[64];
         const int filter = H5Pget_filter2(list, (unsigned)i, &flags, &value_count, values, sizeof name, name, &config);
         if (filter < 0) return false;
-        const int place = filter == SP_FILTER_SHUFFLE ? 1 : filter == SP_FILTER_FLETCHER32 ? 3 : 2;
-        dataset->direct = sp_filter_known(filter) && place > order;
-        order = place;
         dataset->pipeline.filters[dataset->pipeline.count++] = filter;
         /* the element size that was shuffled with is a parameter of the filter */
         if (filter == SP_FILTER_SHUFFLE && value_count >= 1 && values[0] > 0) dataset->pipeline.element = values[0];
     }
+    dataset->direct = dataset->direct && sp_pipeline_known(&dataset->pipeline);
     return true;
 }
 
@@ -110,7 +123,8 @@ static sp_status check_storage(const sp_input *input, const sp_dataset *dataset,
 {
     const uint64_t stored = H5Dget_storage_size(dataset->id);
     const bool fits = stored <= input->file_size && count <= most_bytes(dataset, stored) / dataset->element;
-    if (count == 0 || fits) return SP_OK;
+    if (count == 0) return SP_OK;
+    if (fits) return sp_input_spend(input, dataset->name, stored);
     return sp_input_damaged(input, dataset->name, "claims %" PRIu64 " values, which its %" PRIu64 " stored bytes cannot hold",
                             count, stored);
 }
@@ -450,13 +464,16 @@ static sp_status check_claim(const sp_input *input, hid_t object, bool attribute
 {
     if (attribute) {
         const uint64_t stored = H5Aget_storage_size(object);
-        if (stored <= input->file_size && count <= stored / H5Tget_size(type)) return SP_OK;
+        if (stored <= input->file_size && count <= stored / H5Tget_size(type)) {
+            return sp_input_spend(input, full_name, stored);
+        }
         return count == 0 ? SP_OK : sp_input_damaged(input, full_name, "claims %" PRIu64 " values", count);
     }
     sp_dataset dataset = {.id = object, .type = type, .name = full_name, .element = H5Tget_size(type)};
     if (dataset.element == 0) return unreadable(input, full_name);
-    const sp_status status = dimensions ? check_layout(input, &dataset, dimensions) : SP_OK;
-    return status == SP_OK ? check_storage(input, &dataset, count) : status;
+    sp_status status = dimensions ? check_layout(input, &dataset, dimensions) : SP_OK;
+    if (status == SP_OK) status = check_storage(input, &dataset, count);
+    return status == SP_OK ? sp_input_spend(input, full_name, count * dataset.element / UNPACKED_WEIGHT) : status;
 }
 
 sp_status sp_input_read_array(const sp_input *input, hid_t object, bool attribute, const char *name,

@@ -16,6 +16,7 @@
 typedef struct sp_input {
     const char *path;   /* of the file, for messages */
     uint64_t file_size;
+    uint64_t *spent;    /* bytes of the file that the objects read so far stand for; see sp_input_spend */
     sp_coder *coder;
     sp_error *error;
 } sp_input;
@@ -23,6 +24,13 @@ typedef struct sp_input {
 /* SP_ERR_CORRUPT with "path: object: what". */
 sp_status sp_input_damaged(const sp_input *input, const char *object, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/*
+ * Note that `bytes` of the file are read for an object. Links can make a few of them look like any number of objects: a file
+ * whose objects add up to several times its size is damaged. So what is read is bounded by the file, and so is the time.
+ */
+#define SP_INPUT_LINK 64 /* what a group takes at least */
+sp_status sp_input_spend(const sp_input *input, const char *object, uint64_t bytes);
 
 /* Open a hard-linked group or dataset; *object is H5I_INVALID_HID when there is none. `full_name` is for messages. */
 sp_status sp_input_open_group(const sp_input *input, hid_t parent, const char *name, const char *full_name, hid_t *group);

@@ -186,9 +186,10 @@ static sp_status keep_member(group_walk *walk, hid_t group, const char *name)
 {
     char full_name[600];
     snprintf(full_name, sizeof full_name, "%s/%s", walk->path, name);
+    sp_status status = sp_input_spend(&walk->reader->input, full_name, SP_INPUT_LINK);
+    if (status != SP_OK) return status;
     const hid_t object = H5Oopen(group, name, H5P_DEFAULT);
     if (object < 0) return sp_input_damaged(&walk->reader->input, full_name, "cannot be opened");
-    sp_status status = SP_OK;
     const H5I_type_t type = H5Iget_type(object);
     if (type == H5I_GROUP) status = keep_subgroup(walk, object, name, full_name);
     else if (type == H5I_DATASET) status = keep_dataset(walk, object, name, full_name);
@@ -326,7 +327,8 @@ static sp_status read_descriptor(int fd, uint64_t size, const char *path, const 
 {
     sp_hdf5_io io = {.fd = fd};
     char reason[300];
-    sp_reader reader = {.input = {.path = path, .file_size = size, .error = error}, .selection = selection};
+    uint64_t spent = 0;
+    sp_reader reader = {.input = {.path = path, .file_size = size, .spent = &spent, .error = error}, .selection = selection};
     reader.input.coder = sp_coder_new();
     reader.profile = sp_profile_new();
     sp_status status = reader.input.coder && reader.profile ? SP_OK : SP_ERR_NO_MEMORY;

@@ -81,7 +81,7 @@ static sp_status walk_old_group(old_walk *walk, hid_t group, const char *name)
     const size_t path_size = strlen(walk->path), name_size = strlen(walk->name);
     snprintf(walk->path + path_size, sizeof walk->path - path_size, "/%s", name);
     snprintf(walk->name + name_size, sizeof walk->name - name_size, "%s%s", name_size ? "/" : "", name);
-    sp_status status = SP_OK;
+    sp_status status = sp_input_spend(&walk->reader->input, walk->path, SP_INPUT_LINK);
     if (++walk->depth > DEPTH_MAX) status = sp_input_damaged(&walk->reader->input, walk->path, "is nested too deeply");
     const htri_t region = status == SP_OK ? H5Lexists(group, "start_times", H5P_DEFAULT) : 0;
     if (region < 0) status = sp_input_damaged(&walk->reader->input, walk->path, "cannot be read");

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "analysis/path_summary.h"
+#include "formats/json_text.h"
+#include "formats/utf8.h"
 
 #define MAGIC UINT64_C(0x3147414d49505053) /* "SPPIMAG1" */
 #define PAGE ((uint64_t)4096)
@@ -52,6 +54,23 @@ static void move_bytes(image *i, void *value, size_t bytes)
 
 #define MOVE(image, value) move_bytes(image, &(value), sizeof(value))
 
+/* A bool that the other process may have made anything of: a byte that is neither 0 nor 1 must not be read as one. */
+static void move_flag(image *i, bool *flag)
+{
+    uint8_t byte = i->reading ? 0 : *flag;
+    MOVE(i, byte);
+    *flag = byte != 0;
+}
+
+/* The same for one that came with the structure it is in. */
+static void settle_flag(const image *i, bool *flag)
+{
+    uint8_t byte;
+    if (!i->reading) return;
+    memcpy(&byte, flag, 1);
+    *flag = byte != 0;
+}
+
 static void move_text(image *i, char **text)
 {
     uint64_t size = i->reading || *text == NULL ? UINT64_MAX : strlen(*text);
@@ -63,6 +82,14 @@ static void move_text(image *i, char **text)
         if (i->fine) (*text)[size] = '\0';
     }
     if (i->fine) move_bytes(i, *text, size);
+    if (i->fine && i->reading) i->fine = strlen(*text) == size && sp_utf8_valid(*text, size);
+}
+
+/* A text that must be there. */
+static void move_required(image *i, char **text)
+{
+    move_text(i, text);
+    if (*text == NULL) i->fine = false;
 }
 
 /* The length of an array, which is allocated when reading. Every element takes a byte or more, so the length is bounded. */
@@ -82,7 +109,7 @@ static void *move_array(image *i, void *array, size_t *count, size_t element)
 static void move_texts(image *i, char ***texts, size_t *count)
 {
     *texts = move_array(i, *texts, count, sizeof **texts);
-    for (size_t k = 0; k < *count; k++) move_text(i, &(*texts)[k]);
+    for (size_t k = 0; k < *count; k++) move_required(i, &(*texts)[k]);
 }
 
 /* An array of structures without pointers. */
@@ -106,6 +133,9 @@ static void move_rows(image *i, sp_profile *p)
         move_text(i, &texts.source_text);
         move_text(i, &texts.tags);
         move_text(i, &texts.event_metadata);
+        settle_flag(i, &row->has_statistics);
+        settle_flag(i, &row->has_percentiles);
+        settle_flag(i, &row->has_aggregate);
         row->source_file = texts.source_file;
         row->source_text = texts.source_text;
         row->tags = texts.tags;
@@ -115,14 +145,15 @@ static void move_rows(image *i, sp_profile *p)
 
 static void move_threads(image *i, sp_profile *p)
 {
-    MOVE(i, p->has_threads);
+    move_flag(i, &p->has_threads);
     p->threads = move_array(i, p->threads, &p->thread_count, sizeof *p->threads);
     for (size_t k = 0; k < p->thread_count; k++) {
         char *name = p->threads[k].name;
         MOVE(i, p->threads[k]);
         if (i->reading) name = NULL;
         p->threads[k].name = NULL;
-        move_text(i, &name);
+        settle_flag(i, &p->threads[k].daemon);
+        move_required(i, &name);
         p->threads[k].name = name;
     }
 }
@@ -135,13 +166,23 @@ static void move_tasks(image *i, sp_profile *p)
         MOVE(i, *task);
         if (i->reading) texts.kind = texts.name = texts.coro_name = NULL;
         task->kind = task->name = task->coro_name = NULL;
-        move_text(i, &texts.kind);
-        move_text(i, &texts.name);
-        move_text(i, &texts.coro_name);
+        move_required(i, &texts.kind);
+        move_required(i, &texts.name);
+        move_required(i, &texts.coro_name);
         task->kind = texts.kind;
         task->name = texts.name;
         task->coro_name = texts.coro_name;
     }
+}
+
+/* An enumeration: 0 to `last`. */
+static void move_kind(image *i, void *kind, size_t size, uint32_t last)
+{
+    uint32_t value = 0;
+    if (!i->reading) memcpy(&value, kind, size);
+    MOVE(i, value);
+    if (value > last) i->fine = false;
+    else memcpy(kind, &value, size);
 }
 
 static void move_metadata(image *i, sp_profile *p)
@@ -149,22 +190,35 @@ static void move_metadata(image *i, sp_profile *p)
     p->metadata = move_array(i, p->metadata, &p->metadata_count, sizeof *p->metadata);
     for (size_t k = 0; k < p->metadata_count; k++) {
         sp_metadata *entry = &p->metadata[k];
-        move_text(i, &entry->key);
-        if (i->fine && entry->key == NULL) i->fine = false;
-        MOVE(i, entry->kind);
+        move_required(i, &entry->key);
+        move_kind(i, &entry->kind, sizeof entry->kind, SP_VALUE_STRINGS);
         MOVE(i, entry->integer);
         MOVE(i, entry->real);
         move_text(i, &entry->text);
         move_texts(i, &entry->list, &entry->size);
+        if (entry->kind == SP_VALUE_STRING && entry->text == NULL) i->fine = false;
     }
+}
+
+/* Whether the shape is one, of not more elements than bytes that are left. */
+static bool shape_is_fine(const image *i, const sp_array *array)
+{
+    if (array->dimensions < 0 || array->dimensions > 4) return false;
+    uint64_t size = 1;
+    for (int k = 0; k < array->dimensions; k++) {
+        if (__builtin_mul_overflow(size, array->shape[k], &size)) return false;
+    }
+    return !i->reading || size <= i->size;
 }
 
 static void move_data(image *i, sp_array *array)
 {
-    MOVE(i, array->kind);
+    move_kind(i, &array->kind, sizeof array->kind, SP_ARRAY_STRING);
     MOVE(i, array->dimensions);
     MOVE(i, array->shape);
-    size_t count = sp_array_size(array);
+    if (!shape_is_fine(i, array)) i->fine = false;
+    if (!i->fine) array->dimensions = 0;
+    size_t count = i->fine ? sp_array_size(array) : 0;
     if (array->kind == SP_ARRAY_STRING) {
         char **texts = array->data;
         move_texts(i, &texts, &count);
@@ -183,18 +237,21 @@ static void move_arrays(image *i, sp_array **arrays, size_t *count)
 {
     *arrays = move_array(i, *arrays, count, sizeof **arrays);
     for (size_t k = 0; k < *count && i->fine; k++) {
-        move_text(i, &(*arrays)[k].name);
+        move_required(i, &(*arrays)[k].name);
         move_data(i, &(*arrays)[k]);
     }
 }
 
-static void move_group(image *i, sp_group *group)
+#define DEPTH_MAX 64 /* files are refused long before */
+
+static void move_group(image *i, sp_group *group, int depth)
 {
     move_text(i, &group->name);
+    if (depth > DEPTH_MAX || (depth > 0 && group->name == NULL)) i->fine = false;
     move_arrays(i, &group->attributes, &group->attribute_count);
     move_arrays(i, &group->datasets, &group->dataset_count);
     group->groups = move_array(i, group->groups, &group->group_count, sizeof *group->groups);
-    for (size_t k = 0; k < group->group_count && i->fine; k++) move_group(i, &group->groups[k]);
+    for (size_t k = 0; k < group->group_count && i->fine; k++) move_group(i, &group->groups[k], depth + 1);
 }
 
 static void move_aux(image *i, sp_profile *p)
@@ -202,14 +259,14 @@ static void move_aux(image *i, sp_profile *p)
     p->aux = move_array(i, p->aux, &p->aux_count, sizeof *p->aux);
     for (size_t k = 0; k < p->aux_count && i->fine; k++) {
         MOVE(i, p->aux[k].rank);
-        move_group(i, &p->aux[k].root);
+        move_group(i, &p->aux[k].root, 0);
     }
 }
 
 static void move_paths(image *i, sp_profile *p)
 {
     bool there = p->stored_paths != NULL;
-    MOVE(i, there);
+    move_flag(i, &there);
     if (!i->fine || !there) return;
     if (i->reading) p->stored_paths = calloc(1, sizeof *p->stored_paths);
     sp_path_summary *paths = p->stored_paths;
@@ -217,18 +274,19 @@ static void move_paths(image *i, sp_profile *p)
         i->fine = false;
         return;
     }
-    MOVE(i, paths->nested);
-    MOVE(i, paths->clamped);
+    move_flag(i, &paths->nested);
+    move_flag(i, &paths->clamped);
     paths->nodes = move_plain(i, paths->nodes, &paths->node_count, sizeof *paths->nodes);
     paths->rows = move_plain(i, paths->rows, &paths->row_count, sizeof *paths->rows);
+    for (size_t k = 0; k < paths->row_count; k++) settle_flag(i, &paths->rows[k].recursive);
     paths->threads = move_plain(i, paths->threads, &paths->thread_count, sizeof *paths->threads);
 }
 
 static void move_profile(image *i, sp_profile *p)
 {
-    MOVE(i, p->aggregate);
-    MOVE(i, p->summary_only);
-    MOVE(i, p->nested);
+    move_flag(i, &p->aggregate);
+    move_flag(i, &p->summary_only);
+    move_flag(i, &p->nested);
     MOVE(i, p->schema);
     move_texts(i, &p->names, &p->name_count);
     move_rows(i, p);
@@ -328,25 +386,41 @@ static bool take_columns(int fd, const header *head, uint64_t file_size, sp_prof
     return true;
 }
 
-/* Rows must lie in the columns, and refer to names that are there, whatever the other process made of the file. */
-static bool consistent(const sp_profile *profile)
+/* Rows must follow each other in the columns, and refer to names that are there; their JSON is what readers check. */
+static bool row_is_fine(const sp_profile *profile, const sp_row *row, uint64_t first)
 {
-    for (size_t i = 0; i < profile->row_count; i++) {
-        const sp_row *row = &profile->rows[i];
-        if (row->name >= profile->name_count) return false;
-        if (profile->summary_only || row->count == 0) continue;
-        if (row->first > profile->call_count || row->count > profile->call_count - row->first) return false;
+    uint64_t count;
+    if (row->name >= profile->name_count) return false;
+    if (row->tags && !sp_json_list(row->tags, '"', &count)) return false;
+    if (row->event_metadata && (!sp_json_list(row->event_metadata, '{', &count) || count != row->count)) return false;
+    if (profile->summary_only || row->count == 0) return true;
+    return row->first >= first && row->first <= profile->call_count && row->count <= profile->call_count - row->first;
+}
+
+static bool paths_are_fine(const sp_profile *profile, const sp_path_summary *paths)
+{
+    for (size_t i = 0; i < paths->node_count; i++) {
+        const sp_path_node *node = &paths->nodes[i];
+        if (node->name >= profile->name_count || node->parent < SP_PATH_ROOT || node->parent >= (int64_t)i) return false;
     }
-    const bool summary = profile->summary_only || profile->call_count == 0;
-    if (!summary && (!profile->columns[SP_COLUMN_START] || !profile->columns[SP_COLUMN_END])) return false;
-    const sp_path_summary *paths = profile->stored_paths;
-    for (size_t i = 0; paths && i < paths->node_count; i++) {
-        if (paths->nodes[i].name >= profile->name_count || paths->nodes[i].parent >= (int64_t)i) return false;
-    }
-    for (size_t i = 0; paths && i < paths->row_count; i++) {
+    for (size_t i = 0; i < paths->row_count; i++) {
         if (paths->rows[i].node >= paths->node_count) return false;
     }
     return true;
+}
+
+/* Whatever the other process made of the file: nothing that this one does with the profile may leave its memory. */
+static bool consistent(const sp_profile *profile)
+{
+    uint64_t first = 0;
+    for (size_t i = 0; i < profile->row_count; i++) {
+        const sp_row *row = &profile->rows[i];
+        if (!row_is_fine(profile, row, first)) return false;
+        if (!profile->summary_only && row->count) first = row->first + row->count;
+    }
+    const bool summary = profile->summary_only || profile->call_count == 0;
+    if (!summary && (!profile->columns[SP_COLUMN_START] || !profile->columns[SP_COLUMN_END])) return false;
+    return profile->stored_paths == NULL || paths_are_fine(profile, profile->stored_paths);
 }
 
 static sp_profile *take_profile(int fd, const header *head, uint64_t file_size)
@@ -379,6 +453,7 @@ sp_status sp_image_read(int fd, sp_profile **profile, sp_error *error)
     }
     if (head.outcome != SP_OK) {
         head.message[sizeof head.message - 1] = '\0';
+        if (!sp_utf8_valid(head.message, strlen(head.message))) return SP_ERR_CORRUPT;
         if (error) {
             error->system = head.system;
             memcpy(error->message, head.message, sizeof error->message);

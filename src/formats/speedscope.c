@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "analysis/wrap.h"
 #include "formats/export.h"
 
 #define SCHEMA "https://www.speedscope.app/file-format-schema.json"
@@ -27,7 +28,7 @@ static uint32_t frame_of(writer *w, uint32_t name)
 
 static void write_time(writer *w, int64_t at)
 {
-    sp_output_decimal(w->out, (int64_t)((uint64_t)at - (uint64_t)w->origin), 9);
+    sp_output_decimal(w->out, sp_minus(at, w->origin), 9);
 }
 
 static sp_status write_events(writer *w, const sp_tracks *tracks, const sp_track *track)

@@ -17,6 +17,7 @@
 #include "analysis/collect.h"
 #include "core/restore.h"
 #include "core/task.h"
+#include "formats/mend_texts.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
 
@@ -588,6 +589,9 @@ sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_sa
     if (status == SP_OK) status = sp_run_collect(r.run, rank, 0, &profile, NULL, error);
     if (status == SP_OK) status = mark_open_calls(&r, profile, error);
     if (status == SP_OK) status = set_metadata(&r, profile, error);
+    if (status == SP_OK && sp_mend_texts(profile) != SP_OK) {
+        status = sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", path);
+    }
     if (r.run) sp_run_drop(r.run);
     if (r.memory) munmap(r.memory, r.size);
     free(r.chunks);

@@ -532,7 +532,7 @@ static void make_private(char *memory, size_t bytes)
 static void spool_inherit(sp_store *store)
 {
     sp_spool *spool = (sp_spool *)store;
-    pthread_mutex_init(&spool->lock, NULL);
+    pthread_mutex_unlock(&spool->lock); /* this thread took it before the fork */
     if (spool->inherited) return;
     spool->inherited = true;
     for (size_t i = 0; i < spool->extent_count; i++) {

@@ -474,6 +474,10 @@ def test_threads_can_write_at_the_same_time(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    os.environ.get("SCOPE_PROFILER_SANITIZER") == "thread",
+    reason="the thread sanitizer gives up when a forked child starts a thread where one of the parent's was",
+)
 def test_a_child_forked_while_another_thread_writes_can_write_too(tmp_path):
     program = f"""
 import os, threading, warnings

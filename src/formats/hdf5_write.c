@@ -928,6 +928,17 @@ static const char *name_at(const void *names, size_t index)
     return ((char *const *)names)[index];
 }
 
+/* No reader takes a call that ends before it starts: it is refused while the profile is still there. */
+static void check_durations(writer *w)
+{
+    for (size_t i = 0; !failed(w) && i < w->profile->row_count; i++) {
+        const sp_row *row = &w->profile->rows[i];
+        if (row->count == 0 || w->summary.statistics[i].minimum >= 0) continue;
+        w->status = sp_fail(w->error, SP_ERR_INVALID, "cannot write %s: region \"%.200s\" of rank %u has a call that ends before it "
+                            "starts", w->path, w->profile->names[row->name], row->rank);
+    }
+}
+
 static void put_everything(writer *w)
 {
     put_integer_attribute(w, w->file, "scope_profiler_schema", 3);
@@ -941,6 +952,7 @@ static void put_everything(writer *w)
     if (w->remote) put_remote_events(w);
     else put_events(w); /* meanwhile the summary is made */
     if (sp_summary_job_wait(&w->summary) != SP_OK) fail_memory(w);
+    check_durations(w);
     put_index(w);
     put_summary(w);
     put_aux(w);

@@ -111,6 +111,14 @@ static sp_status read_sections(reader *r, int32_t version, uint32_t rank)
     return status == SP_OK ? sp_trace_end(r->in) : status;
 }
 
+static sp_status check_times(const reader *r, const sp_row *row, const int64_t *starts, const int64_t *ends, uint64_t count)
+{
+    bool reversed = false;
+    for (uint64_t i = 0; i < count; i++) reversed |= ends[i] < starts[i];
+    if (!reversed) return SP_OK;
+    return sp_trace_damaged(r->in, "region \"%.200s\" has a call that ends before it starts", r->profile->names[row->name]);
+}
+
 /* The times of all sections, each to where its row has got to. */
 static sp_status read_times(reader *r)
 {
@@ -131,6 +139,7 @@ static sp_status read_times(reader *r)
         r->in->place = s->place;
         sp_status status = sp_trace_int64_array(r->in, "start times", s->count, starts + at);
         if (status == SP_OK) status = sp_trace_int64_array(r->in, "end times", s->count, ends + at);
+        if (status == SP_OK) status = check_times(r, row, starts + at, ends + at, s->count);
         if (status != SP_OK) return status;
         row->count += s->count;
     }

@@ -18,6 +18,7 @@ import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 
 from h5files import everything, make, row, write_with_h5py  # noqa: E402
+from native_traces import sps, spt  # noqa: E402
 from scope_profiler import _core  # noqa: E402
 
 SPOOL = """
@@ -75,6 +76,20 @@ def spools(directory: Path) -> None:
         (directory / f"good-{int(tasks)}").write_bytes(b"\1" + content[:used])
 
 
+def traces(directory: Path) -> None:
+    regions = [("a", [1, 5], [2, 9], "x.c", 3), ("ö", [], []), ("a", [20], [30], "", -1)]
+    for order, name in (("<", "little"), (">", "big")):
+        for version in (1, 2):
+            content = spt([r[:3] if version == 1 else r for r in regions], version=version, order=order)
+            place = directory / "spt" / f"good-{name}-{version}"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        place = directory / "sps" / f"good-{name}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(sps(["a", "b"], [("/lib/x.so", 4096)], [(0, 0, 5000), (-1, -1, 7), (1, 0, 4097)], order=order))
+
+
 if __name__ == "__main__":
+    traces(HERE / "corpus")
     bases(HERE / "bases")
     spools(HERE / "corpus" / "spool")

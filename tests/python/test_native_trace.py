@@ -83,6 +83,7 @@ def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
         (b"SCOPEPRF" + struct.pack("<iiqi1sq", 1, 0, 1, 1, b"a", 2**60), "ends before its"),
         (b"SCOPEPRF" + struct.pack("<iiqi1sq", 1, 0, 1, 1, b"a", -1), "-1 calls"),
         (spt([("a\0b", [1], [2])]), "NUL"),
+        (spt([("b", [1, 5], [2, 4])]), "ends before it starts"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_reason(tmp_path: Path, data: bytes, word: str) -> None:

@@ -20,7 +20,7 @@ import scope_profiler as sp
 h5py = pytest.importorskip("h5py")
 import numpy as np  # noqa: E402
 
-from h5files import everything, write_with_h5py  # noqa: E402
+from h5files import everything, int64, make, row, write_with_h5py  # noqa: E402
 from scope_profiler import _core  # noqa: E402
 
 # Reads one file with a limit on memory, and says what came of it and the most memory it took, in kB.
@@ -297,3 +297,13 @@ def test_a_whole_file_is_not_refused(tmp_path: Path) -> None:
     assert outcome(path) == "read 2"
     assert outcome(path, "read_h5_summary") == "read 2"
     assert json.dumps(sp.load(path).metadata["label"])
+
+
+def test_no_file_is_written_that_could_not_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.h5"
+    path.write_text("the old one")
+    for start, end in ((5, 4), (-(2**63), 2**63 - 1)):
+        profile = make(names=["a"], rows=[row(0, 0, 1)], columns={"start_ns": int64(start), "end_ns": int64(end)})
+        with pytest.raises(ValueError, match='p.h5: region "a" of rank 0 has a call that ends before it starts'):
+            _core.write_h5(profile, str(path))
+    assert path.read_text() == "the old one" and os.listdir(tmp_path) == ["p.h5"]

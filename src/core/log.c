@@ -126,6 +126,7 @@ void sp_log_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now)
         pthread_mutex_unlock(&run->lock);
         if (own) log->anchor_due = due;
     }
+    if (own && log->finished_at) log->left_at = now;
     if (log->stride == sizeof(sp_async_slot)) {
         sp_async_slot *call = (sp_async_slot *)slot;
         call->await = foreign_await(run, call, now);

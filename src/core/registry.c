@@ -267,20 +267,15 @@ void sp_thread_finish(void)
         pthread_mutex_lock(&log->run->lock);
         row_finish(log, now, cpu);
         log->finished_at = atomic_load_explicit(&log->next, memory_order_relaxed);
-        if (log->run->tracks_threads) sp_log_scan(log);
         pthread_mutex_unlock(&log->run->lock);
     }
+    /* What it still does is not hot any more: calls that it closes now are noted (sp_log_exit_elsewhere). */
+    thread->hot = NULL;
 }
 
-/* The latest end of the calls that were open when the thread announced its end; 0: none has ended since. */
-static sp_ticks ended_after_finish(const sp_log *log)
+static void make_hot(sp_thread *thread, sp_log *log)
 {
-    sp_ticks latest = 0;
-    for (size_t i = 0; i < log->scan_open_count; i++) {
-        const sp_ticks end = atomic_load_explicit(&log->scan_open[i]->end, memory_order_acquire);
-        if (end != SP_SLOT_ABANDONED && end > latest) latest = end;
-    }
-    return latest;
+    if (log->finished_at == NULL) thread->hot = log;
 }
 
 /* The thread's CPU time, read when it is first asked for: a system call that most ends do without. */
@@ -307,8 +302,8 @@ static void thread_end(void *record)
         /* Calls may have been recorded after the announced end, by destructors of the language's own thread state. */
         if (!log->row->released || log->finished_at != atomic_load_explicit(&log->next, memory_order_relaxed)) {
             row_finish(log, sp_clock_read(), cpu_once(&cpu));
-        } else if (!run->dropped && ended_after_finish(log) > log->row->end) {
-            row_finish(log, ended_after_finish(log), cpu_once(&cpu));
+        } else if (log->left_at > log->row->end) {
+            row_finish(log, log->left_at, cpu_once(&cpu));
         }
         log->orphaned = true;
         atomic_store(&log->thread, NULL);
@@ -532,14 +527,14 @@ static SP_NOINLINE sp_log *log_make(uint64_t token)
     free_dropped_logs(thread);
     sp_run *run = run_of_token(token);
     if (run) log = log_new(run, thread);
-    if (log) thread->hot = log;
+    if (log) make_hot(thread, log);
     pthread_mutex_unlock(&registry);
     if (log == NULL || front_end.thread_registered == NULL) return log;
     /* The front end may run code of the application, which may record, or even drop the run. */
     front_end.thread_registered(run, log->row);
     log = own_log(thread, token);
     if (log == NULL) return NULL;
-    thread->hot = log;
+    make_hot(thread, log);
     if (!log->row->named && log->run->tracks_threads) name_by_system(log);
     return log;
 }
@@ -549,7 +544,7 @@ sp_log *sp_log_find(uint64_t token)
     sp_thread *thread = sp_this_thread;
     sp_log *log = thread ? own_log(thread, token) : NULL;
     if (log) {
-        thread->hot = log;
+        make_hot(thread, log);
         return log;
     }
     const int saved = errno;

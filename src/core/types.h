@@ -161,6 +161,7 @@ struct sp_log {
     size_t scan_open_count, scan_open_size;
     bool orphaned;      /* run->lock: its thread ended */
     char *finished_at;  /* owner: `next` when its thread announced its end */
+    sp_ticks left_at;   /* owner: when it last closed a call of its own after that */
     size_t buried;      /* registry: blocks that wait for an open call to end */
     bool released;      /* registry: goes with its last buried block */
 };

@@ -185,6 +185,27 @@ static void calls_after_the_announced_end_move_it(void **state)
     record_end(of);
 }
 
+/* Between its announced end and its real one another thread closes a call of it: that is not the thread's doing. */
+static void a_call_that_another_closes_after_the_announced_end_does_not_move_it(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, false);
+    puppet *thread = puppet_new();
+    call open = enter_on(thread, of, "a", 110);
+    call own = enter_on(thread, of, "b", 112);
+    clock_at(120);
+    puppet_do(thread, do_finish, NULL);
+    leave_on(thread, &own, 125);
+    leave(&open, 130);
+    clock_at(150);
+    puppet_end(thread);
+    sp_profile *profile = collect(of);
+    assert_int_equal(profile->call_count, 2);
+    assert_int_equal(profile->threads[0].end_ns, 25);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
 /* A generator of a thread that is gone may be closed by another much later: the thread did not live that long. */
 static void a_call_closed_after_its_thread_ended_is_reported(void **state)
 {
@@ -503,6 +524,7 @@ int main(void)
         cmocka_unit_test(cpu_time_is_the_threads_own_and_exact),
         cmocka_unit_test(an_announced_end_is_the_end),
         cmocka_unit_test(calls_after_the_announced_end_move_it),
+        cmocka_unit_test(a_call_that_another_closes_after_the_announced_end_does_not_move_it),
         cmocka_unit_test(a_call_closed_after_its_thread_ended_is_reported),
         cmocka_unit_test(recording_in_the_last_destructors_is_safe),
         cmocka_unit_test(the_front_end_hears_of_threads),

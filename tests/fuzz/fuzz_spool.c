@@ -234,7 +234,7 @@ static void read_spool(const void *data, size_t size, bool deep)
     sp_spool_info info;
     sp_error error = {0};
     const sp_status inspected = sp_spool_inspect(file.path, &info, &error);
-    const sp_status status = sp_spool_read(file.path, &profile, &salvage, &error);
+    const sp_status status = sp_spool_read(file.path, 0, &profile, &salvage, &error);
     fuzz_check_outcome(status, &error, profile);
     if (status == SP_OK) {
         FUZZ_CHECK(inspected == SP_OK && salvage.damaged_bytes <= 2 * size);

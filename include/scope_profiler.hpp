@@ -130,7 +130,8 @@ private:
 /* LIKWID's markers are its own: these are here for programs that name them. */
 class LikwidSession {
 public:
-    LikwidSession() noexcept = default;
+    LikwidSession() noexcept {}
+    ~LikwidSession() {} /* not trivial: nobody is told that the variable is not used */
     LikwidSession(const LikwidSession &) = delete;
     LikwidSession &operator=(const LikwidSession &) = delete;
 };

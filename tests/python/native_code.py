@@ -36,7 +36,9 @@ class Library:
         archive = str(self.directory / "libscope_profiler.a")
         return [archive if flag == "-lscope_profiler" else flag for flag in flags if flag != f"-L{self.directory}"]
 
-    def compile(self, source: str | Path, output: Path, *arguments: str, std: str = "c99", static: bool = False) -> Path:
+    def compile(
+        self, source: str | Path, output: Path, *arguments: str, std: str = "c99", static: bool = False
+    ) -> Path:
         """Compile a source of tests/native, or a text, into a program, or with -shared into a library."""
         path = SOURCES / source if isinstance(source, str) and "\n" not in source else source
         if isinstance(path, str):
@@ -44,7 +46,18 @@ class Library:
             path.write_text(text)
         compiler = "c++" if "++" in std else "cc"
         libraries = self.static() if static else self.shared()
-        command = [compiler, f"-std={std}", "-O1", "-g", "-pthread", *WARNINGS, self.include, str(path), "-o", str(output)]
+        command = [
+            compiler,
+            f"-std={std}",
+            "-O1",
+            "-g",
+            "-pthread",
+            *WARNINGS,
+            self.include,
+            str(path),
+            "-o",
+            str(output),
+        ]
         done = subprocess.run([*command, *arguments, *libraries], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return output

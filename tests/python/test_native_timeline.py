@@ -17,11 +17,14 @@ def modules(native_library, tmp_path_factory):
     directory = tmp_path_factory.mktemp("native")
     native_library.compile("kernel.c", directory / "libkernel.so", "-shared", "-fPIC", "-fopenmp")
     native_library.module(
-        "module_cpp.cpp", directory, f"-isystem{pybind11.get_include()}", "-fvisibility=hidden", std="c++17", static=True
+        "module_cpp.cpp",
+        directory,
+        f"-isystem{pybind11.get_include()}",
+        "-fvisibility=hidden",
+        std="c++17",
+        static=True,
     )
-    native_library.module(
-        "module_c.c", directory, "-Wl,--exclude-libs,ALL", "-Wno-pedantic", std="c11", static=True
-    )
+    native_library.module("module_c.c", directory, "-Wl,--exclude-libs,ALL", "-Wno-pedantic", std="c11", static=True)
     return directory
 
 
@@ -171,7 +174,10 @@ with sp.session(output=None, verbose=False, return_results=True, track_async=Tru
 assert run.results["held"][0].await_times_ns.min() >= 1_000_000
 told(run.results)
 """
-    assert sorted_trees(nodes for *_, nodes in run(python, modules, PREPARE + body)) == [[["held", ["a"]]], [["held", ["b"]]]]
+    assert sorted_trees(nodes for *_, nodes in run(python, modules, PREPARE + body)) == [
+        [["held", ["a"]]],
+        [["held", ["b"]]],
+    ]
 
 
 def test_other_managers_do_not_record_native_code(python, modules):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python"))
-from native_code import Library, WARNINGS  # noqa: E402
+from native_code import WARNINGS, Library  # noqa: E402
 
 REFERENCE = os.environ.get("SCOPE_PROFILER_REFERENCE_PYTHON")
 pytestmark = pytest.mark.skipif(

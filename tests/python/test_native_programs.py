@@ -6,9 +6,9 @@ import signal
 import subprocess
 
 import pytest
-from native_code import SOURCES, WARNINGS, trees
 
 import scope_profiler as sp
+from native_code import SOURCES, WARNINGS, trees
 
 C_STANDARDS = ["c99", "c11", "c17", "gnu99", "gnu11", "gnu17"]
 CPP_STANDARDS = ["c++17", "c++20", "gnu++17"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pybind11
 import pytest
+
 from native_code import sorted_trees
 
 

@@ -43,11 +43,24 @@ def run_shell(block, directory):
     return output
 
 
+def run_c(block, directory):
+    """With the C library where one was built, else to see that it compiles."""
+    source, build = directory / block["file"], os.environ.get("SCOPE_PROFILER_C_BUILD")
+    source.write_text(block["text"])
+    command = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", f"-I{ROOT / 'include'}", str(source)]
+    if not build:
+        return execute([*command, "-fsyntax-only"], directory)
+    library = Path(build).resolve() / "src"
+    program = str(source.with_suffix(""))
+    execute([*command, "-o", program, f"-L{library}", "-lscope_profiler", f"-Wl,-rpath,{library}"], directory)
+    return execute([program], directory)
+
+
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
     """What each block printed."""
     directory = tmp_path_factory.mktemp("readme")
-    runners = {"python": run_python, "sh": run_shell}
+    runners = {"python": run_python, "sh": run_shell, "c": run_c}
     return [runners[block["language"]](block, directory) for block in BLOCKS]
 
 

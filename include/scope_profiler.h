@@ -142,6 +142,12 @@ SP_API int sp_region_at(const char *name, const char *source_file, int source_li
 SP_API void sp_begin(int region);
 SP_API void sp_end(int region);
 
+/* sp_end() that tells: SP_ERR_UNMATCHED_END when there was no call to close, SP_ERR_INACTIVE when nothing is recorded. */
+SP_API int sp_end_status(int region);
+
+/* Calls that the calling thread has open. */
+SP_API int sp_open_calls(void);
+
 /* Times that a region was entered. Readable after sp_finalize(). */
 SP_API int64_t sp_num_calls(int region);
 
@@ -298,6 +304,8 @@ typedef struct sp_host_calls {
     int (*start_sampling)(sp_profiler *, int);
     int (*stop_sampling)(sp_profiler *);
     sp_profiler *(*join)(const char *const *names, const char *const *files, const int *lines, int count);
+    int (*end_status)(sp_profiler *, int);
+    int (*open_calls)(sp_profiler *);
 } sp_host_calls;
 
 /* The first words of every profiler. They are read by other threads than those that write them. */
@@ -509,6 +517,8 @@ static inline int sp_profiler_set_metadata(sp_profiler *profiler, const char *ke
     (void)value;
     return 0;
 }
+static inline int sp_end_status(int region) { (void)region; return 0; }
+static inline int sp_open_calls(void) { return 0; }
 static inline int sp_start_sampling(int hz) { (void)hz; return 0; }
 static inline int sp_stop_sampling(void) { return 0; }
 static inline int sp_profiler_start_sampling(sp_profiler *profiler, int hz) { (void)profiler; (void)hz; return 0; }

@@ -227,6 +227,18 @@ void (sp_end)(int region)
     sp_end_(region);
 }
 
+int sp_end_status(int region)
+{
+    sp_profiler *profiler = current();
+    if (__atomic_load_n(&head_of(profiler)->live, __ATOMIC_RELAXED) == 0) return SP_ERR_INACTIVE;
+    return CALL(profiler, end_status, region);
+}
+
+int sp_open_calls(void)
+{
+    return CALL(current(), open_calls);
+}
+
 int64_t sp_num_calls(int region)
 {
     sp_profiler *profiler = sp_default_profiler();

@@ -83,7 +83,7 @@ void sp_native_begin(sp_profiler *profiler, int handle)
     (void)open_call(profiler, handle);
 }
 
-void sp_native_end(sp_profiler *profiler, int handle)
+static inline bool end_call(sp_profiler *profiler, int handle)
 {
     sp_thread *thread = sp_this_thread;
     if (SP_LIKELY(thread != NULL)) {
@@ -92,11 +92,23 @@ void sp_native_end(sp_profiler *profiler, int handle)
         if (SP_LIKELY(thread->named.top != thread->named.base && is_of(call, profiler, handle))) {
             thread->named.top = call;
             sp_log_exit(call->log, call->slot);
-            return;
+            return true;
         }
-        if (end_inner(thread, profiler, handle)) return;
+        if (end_inner(thread, profiler, handle)) return true;
     }
     if (__atomic_load_n(&profiler->head.live, __ATOMIC_ACQUIRE)) unmatched(profiler);
+    return false;
+}
+
+void sp_native_end(sp_profiler *profiler, int handle)
+{
+    (void)end_call(profiler, handle);
+}
+
+int sp_native_end_status(sp_profiler *profiler, int handle)
+{
+    if (end_call(profiler, handle)) return SP_OK;
+    return __atomic_load_n(&profiler->head.live, __ATOMIC_ACQUIRE) ? SP_ERR_UNMATCHED_END : SP_ERR_INACTIVE;
 }
 
 int sp_native_end_last(sp_profiler *profiler)
@@ -113,14 +125,18 @@ int sp_native_end_last(sp_profiler *profiler)
     return SP_ERR_UNMATCHED_END;
 }
 
-bool sp_native_has_open(const sp_profiler *profiler)
+int sp_native_open_calls(const sp_profiler *profiler)
 {
     const sp_thread *thread = sp_this_thread;
-    if (thread == NULL) return false;
-    for (const sp_named_call *call = thread->named.base; call < thread->named.top; call++) {
-        if (call->owner == profiler) return true;
-    }
-    return false;
+    int count = 0;
+    if (thread == NULL) return 0;
+    for (const sp_named_call *call = thread->named.base; call < thread->named.top; call++) count += call->owner == profiler;
+    return count;
+}
+
+bool sp_native_has_open(const sp_profiler *profiler)
+{
+    return sp_native_open_calls(profiler) > 0;
 }
 
 /* ---- scopes ---- */

@@ -58,6 +58,11 @@ static int set_thread_name(sp_profiler *profiler, const char *name)
     return SP_OK;
 }
 
+static int open_calls(sp_profiler *profiler)
+{
+    return sp_native_open_calls(profiler);
+}
+
 const sp_host_calls sp_native_calls = {
     .version = SP_HOST_VERSION,
     .size = sizeof(sp_host_calls),
@@ -90,5 +95,7 @@ const sp_host_calls sp_native_calls = {
     .start_sampling = sp_native_start_sampling,
     .stop_sampling = sp_native_stop_sampling,
     .join = sp_native_join,
+    .end_status = sp_native_end_status,
+    .open_calls = open_calls,
 };
 

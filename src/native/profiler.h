@@ -110,12 +110,14 @@ int sp_native_region_of(sp_profiler *profiler, const char *name, const char *fil
 
 void sp_native_begin(sp_profiler *profiler, int handle);
 void sp_native_end(sp_profiler *profiler, int handle);
+int sp_native_end_status(sp_profiler *profiler, int handle); /* SP_ERR_UNMATCHED_END, SP_ERR_INACTIVE */
 void sp_native_scope_begin(sp_profiler *profiler, int handle, sp_scope *scope);
 int sp_native_scope_end(sp_scope *scope);
 void sp_native_scope_close(sp_scope *scope);
 int sp_native_end_last(sp_profiler *profiler);
 
 /* Calls of this profiler that the calling thread has open. */
+int sp_native_open_calls(const sp_profiler *profiler);
 bool sp_native_has_open(const sp_profiler *profiler);
 
 /* ---- lanes ---- */

@@ -1,0 +1,408 @@
+/* tree.c - the call tree of every lane: calls of one path put together, with their inclusive, exclusive and awaiting time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/resolve.h"
+#include "analysis/tracks.h"
+#include "report/report.h"
+#include "report/table.h"
+
+#define LANE_LIMIT 64
+#define NONE UINT32_MAX
+
+typedef struct node {
+    uint32_t name;
+    uint32_t parent;                  /* node; NONE: on the first level */
+    uint32_t first_child, last_child; /* in order of their first calls */
+    uint32_t next;                    /* sibling */
+    int64_t lane;
+    int64_t calls, inclusive, exclusive, awaiting;
+} node;
+
+typedef struct lane {
+    int64_t key;
+    uint32_t first_root, last_root;
+    int64_t inclusive;
+    bool shown;
+} lane;
+
+typedef struct paths {
+    node *nodes;
+    uint32_t count, room;
+    uint32_t *table; /* node + 1 by parent (or lane) and name */
+    uint32_t table_size;
+    lane *lanes;
+    size_t lane_count, lane_room;
+    bool awaiting; /* tasks were followed */
+} paths;
+
+static void free_paths(paths *p)
+{
+    free(p->nodes);
+    free(p->table);
+    free(p->lanes);
+}
+
+/* -- paths out of calls -- */
+
+static uint64_t hash_of(uint32_t parent, int64_t lane_key, uint32_t name)
+{
+    const uint64_t above = parent == NONE ? (uint64_t)lane_key * 2 + 1 : (uint64_t)parent * 2;
+    const uint64_t mixed = (above ^ (uint64_t)name << 32) * UINT64_C(0x9e3779b97f4a7c15);
+    return mixed ^ mixed >> 29;
+}
+
+static bool is_same(const node *n, uint32_t parent, int64_t lane_key, uint32_t name)
+{
+    return n->parent == parent && n->name == name && (parent != NONE || n->lane == lane_key);
+}
+
+static bool make_room(paths *p)
+{
+    if (p->count < p->room) return true;
+    const uint32_t room = p->room ? 2 * p->room : 64;
+    node *nodes = realloc(p->nodes, room * sizeof *nodes);
+    if (nodes == NULL) return false;
+    p->nodes = nodes;
+    uint32_t *table = calloc(4 * (size_t)room, sizeof *table);
+    if (table == NULL) return false;
+    free(p->table);
+    p->table = table;
+    p->table_size = 4 * room;
+    p->room = room;
+    for (uint32_t i = 0; i < p->count; i++) {
+        const node *n = &p->nodes[i];
+        uint32_t at = (uint32_t)hash_of(n->parent, n->lane, n->name) & (p->table_size - 1);
+        while (table[at]) at = (at + 1) & (p->table_size - 1);
+        table[at] = i + 1;
+    }
+    return true;
+}
+
+static lane *lane_of(paths *p, int64_t key)
+{
+    for (size_t i = p->lane_count; i > 0; i--) {
+        if (p->lanes[i - 1].key == key) return &p->lanes[i - 1];
+    }
+    if (p->lane_count == p->lane_room) {
+        const size_t room = p->lane_room ? 2 * p->lane_room : 16;
+        lane *lanes = realloc(p->lanes, room * sizeof *lanes);
+        if (lanes == NULL) return NULL;
+        p->lanes = lanes;
+        p->lane_room = room;
+    }
+    p->lanes[p->lane_count] = (lane){.key = key, .first_root = NONE, .last_root = NONE};
+    return &p->lanes[p->lane_count++];
+}
+
+static void append(paths *p, uint32_t *first, uint32_t *last, uint32_t new)
+{
+    if (*first == NONE) *first = new;
+    else p->nodes[*last].next = new;
+    *last = new;
+}
+
+/* The node of a path, made when it is the first of its kind. NONE: out of memory. */
+static uint32_t path_of(paths *p, uint32_t parent, int64_t lane_key, uint32_t name)
+{
+    if (!make_room(p)) return NONE;
+    uint32_t at = (uint32_t)hash_of(parent, lane_key, name) & (p->table_size - 1);
+    for (; p->table[at]; at = (at + 1) & (p->table_size - 1)) {
+        if (is_same(&p->nodes[p->table[at] - 1], parent, lane_key, name)) return p->table[at] - 1;
+    }
+    const uint32_t new = p->count++;
+    p->table[at] = new + 1;
+    p->nodes[new] = (node){
+        .name = name, .parent = parent, .first_child = NONE, .last_child = NONE, .next = NONE, .lane = lane_key};
+    if (parent != NONE) {
+        append(p, &p->nodes[parent].first_child, &p->nodes[parent].last_child, new);
+        return new;
+    }
+    lane *of_root = lane_of(p, lane_key);
+    if (of_root == NULL) return NONE;
+    append(p, &of_root->first_root, &of_root->last_root, new);
+    return new;
+}
+
+static bool add_calls(paths *p, const sp_profile *profile, const sp_rank_calls *calls, const sp_call_tree *tree)
+{
+    const int64_t *await = profile->columns[SP_COLUMN_AWAIT];
+    uint32_t *path = malloc((tree->count + 1) * sizeof *path);
+    bool ok = path != NULL;
+    for (uint64_t i = 0; ok && i < tree->count; i++) {
+        const sp_row *row = &profile->rows[calls->rows[tree->region[i]]];
+        const uint32_t parent = tree->parent[i] < 0 ? NONE : path[tree->parent[i]];
+        path[i] = path_of(p, parent, tree->lane ? tree->lane[i] : SP_LANE_UNKNOWN, row->name);
+        ok = path[i] != NONE;
+        if (!ok) break;
+        node *n = &p->nodes[path[i]];
+        n->calls++;
+        n->inclusive += tree->end_ns[i] - tree->start_ns[i];
+        n->exclusive += tree->exclusive_ns[i];
+        if (await) n->awaiting += await[row->first + (uint64_t)tree->call[i]];
+    }
+    p->awaiting = await != NULL;
+    free(path);
+    return ok;
+}
+
+/* Only the chosen regions, in the order of `names`. */
+static void narrow(sp_rank_calls *calls, const sp_profile *profile, const uint32_t *names, size_t name_count)
+{
+    size_t kept = 0;
+    for (size_t n = 0; n < name_count; n++) {
+        for (size_t i = kept; i < calls->count; i++) {
+            if (profile->rows[calls->rows[i]].name != names[n]) continue;
+            const sp_calls region = calls->calls[i];
+            const size_t row = calls->rows[i];
+            calls->calls[i] = calls->calls[kept];
+            calls->rows[i] = calls->rows[kept];
+            calls->calls[kept] = region;
+            calls->rows[kept++] = row;
+            break;
+        }
+    }
+    calls->count = kept;
+    calls->call_count = 0;
+    for (size_t i = 0; i < kept; i++) calls->call_count += calls->calls[i].count;
+}
+
+static sp_status make_paths(paths *p, const sp_profile *profile, uint32_t rank, const uint32_t *names, size_t name_count,
+                            sp_error *error)
+{
+    sp_rank_calls calls;
+    sp_status status = sp_rank_calls_make(&calls, profile, rank, error);
+    if (status != SP_OK) return status;
+    narrow(&calls, profile, names, name_count);
+    sp_call_tree tree = {0};
+    status = sp_rank_calls_tree(&calls, profile, SP_NEST_STRICT, &tree, error);
+    if (status == SP_OK && !add_calls(p, profile, &calls, &tree)) {
+        status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the tree of rank %u", (unsigned)rank);
+    }
+    sp_call_tree_free(&tree);
+    sp_rank_calls_free(&calls);
+    return status;
+}
+
+/* -- lines -- */
+
+/* A line of a lane's tree that is to be written, and what it is moved in by. */
+typedef struct pending {
+    uint32_t node;
+    size_t level;
+    sp_text branch, prefix;
+} pending;
+
+typedef struct stack {
+    pending *items;
+    size_t count, room;
+} stack;
+
+static bool push(stack *s, uint32_t which, size_t level, const char *prefix, const char *branch, const char *below)
+{
+    if (s->count == s->room) {
+        const size_t room = s->room ? 2 * s->room : 64;
+        pending *items = realloc(s->items, room * sizeof *items);
+        if (items == NULL) return false;
+        s->items = items;
+        s->room = room;
+    }
+    pending *item = &s->items[s->count++];
+    *item = (pending){.node = which, .level = level};
+    sp_text_add(&item->branch, prefix);
+    sp_text_add(&item->branch, branch);
+    sp_text_add(&item->prefix, prefix);
+    sp_text_add(&item->prefix, below);
+    return !item->branch.failed && !item->prefix.failed;
+}
+
+static void add_node(sp_table *table, const paths *p, const sp_profile *profile, const pending *item)
+{
+    const node *n = &p->nodes[item->node];
+    sp_table_format(table, "%s%s", item->branch.data, profile->names[n->name]);
+    sp_table_format(table, "%lld", (long long)n->calls);
+    sp_table_format(table, "%.6f", (double)n->inclusive / 1e9);
+    sp_table_format(table, "%.6f", (double)n->exclusive / 1e9);
+    if (p->awaiting) sp_table_format(table, "%.6f", (double)n->awaiting / 1e9);
+}
+
+static bool push_children(stack *s, const paths *p, const pending *item)
+{
+    size_t count = 0;
+    for (uint32_t child = p->nodes[item->node].first_child; child != NONE; child = p->nodes[child].next) count++;
+    const size_t begin = s->count;
+    for (uint32_t child = p->nodes[item->node].first_child; child != NONE; child = p->nodes[child].next) {
+        const bool last = p->nodes[child].next == NONE;
+        if (!push(s, child, item->level + 1, item->prefix.data, last ? "└─ " : "├─ ", last ? "   " : "│  ")) return false;
+    }
+    for (size_t i = 0; i < count / 2; i++) { /* the first comes off first */
+        const pending swapped = s->items[begin + i];
+        s->items[begin + i] = s->items[s->count - 1 - i];
+        s->items[s->count - 1 - i] = swapped;
+    }
+    return true;
+}
+
+static void free_pending(pending *item)
+{
+    sp_text_free(&item->branch);
+    sp_text_free(&item->prefix);
+}
+
+static bool add_root(sp_table *table, const paths *p, const sp_profile *profile, uint32_t root, size_t depth)
+{
+    stack s = {0};
+    bool ok = push(&s, root, 1, "", "", "");
+    while (ok && s.count > 0) {
+        pending item = s.items[--s.count];
+        add_node(table, p, profile, &item);
+        if (p->nodes[item.node].first_child != NONE && depth > 0 && item.level >= depth) {
+            sp_table_format(table, "%s└─ … deeper calls (--depth)", item.prefix.data);
+            for (size_t i = 1; i < table->column_count; i++) sp_table_cell(table, "");
+        } else {
+            ok = push_children(&s, p, &item);
+        }
+        free_pending(&item);
+    }
+    while (s.count > 0) free_pending(&s.items[--s.count]);
+    free(s.items);
+    return ok;
+}
+
+static void write_lane(const paths *p, const sp_profile *profile, uint32_t rank, const lane *which, sp_lane_names *names,
+                       size_t depth, size_t width, sp_text *out)
+{
+    sp_table table = {0};
+    sp_table_column_add(&table, "call tree", false, true);
+    sp_table_column_add(&table, "calls", true, false);
+    sp_table_column_add(&table, "inclusive [s]", true, false);
+    sp_table_column_add(&table, "exclusive [s]", true, false);
+    if (p->awaiting) sp_table_column_add(&table, "awaiting [s]", true, false);
+    for (uint32_t root = which->first_root; root != NONE; root = p->nodes[root].next) {
+        if (!add_root(&table, p, profile, root, depth)) table.failed = true;
+    }
+    const sp_track track = {.lane = which->key};
+    char *label = which->key == SP_LANE_UNKNOWN ? strdup("all calls") : sp_lane_names_label(names, &track);
+    if (sp_profile_ranks(profile) > 1) sp_text_format(out, "rank %u - ", (unsigned)rank);
+    if (label) sp_text_printable(out, label);
+    else out->failed = true;
+    sp_text_add(out, "\n");
+    free(label);
+    sp_table_end(&table, out, width);
+    sp_text_add(out, "\n");
+}
+
+/* What has no lane first, then threads by index, then tasks by index. */
+static int by_lane(const void *left, const void *right)
+{
+    const int64_t a = ((const lane *)left)->key, b = ((const lane *)right)->key;
+    if ((a < 0) != (b < 0)) return a < 0 ? -1 : 1;
+    if (a < 0) return (a < b) - (a > b);
+    return (a > b) - (a < b);
+}
+
+static int by_time(const void *left, const void *right)
+{
+    const lane *a = *(const lane *const *)left, *b = *(const lane *const *)right;
+    if (a->inclusive != b->inclusive) return a->inclusive > b->inclusive ? -1 : 1;
+    return a < b ? -1 : 1;
+}
+
+/* The lanes of the most time; how many are left out. */
+static size_t choose_lanes(paths *p, int64_t limit)
+{
+    const lane **longest = malloc((p->lane_count + 1) * sizeof *longest);
+    for (size_t i = 0; i < p->lane_count; i++) {
+        for (uint32_t root = p->lanes[i].first_root; root != NONE; root = p->nodes[root].next) {
+            p->lanes[i].inclusive += p->nodes[root].inclusive;
+        }
+        if (longest) longest[i] = &p->lanes[i];
+    }
+    const bool all = longest == NULL || limit <= 0 || p->lane_count <= (size_t)limit;
+    if (!all) qsort(longest, p->lane_count, sizeof *longest, by_time);
+    for (size_t i = 0; i < p->lane_count; i++) {
+        if (all) p->lanes[i].shown = true;
+        else if (i < (size_t)limit) p->lanes[longest[i] - p->lanes].shown = true;
+    }
+    free(longest);
+    return all ? 0 : p->lane_count - (size_t)limit;
+}
+
+static sp_status write_rank(paths *p, const sp_profile *profile, uint32_t rank, size_t depth, int64_t limit, size_t width,
+                            sp_text *out, sp_error *error)
+{
+    sp_lane_names names;
+    const sp_status status = sp_lane_names_make(&names, profile, rank, error);
+    if (status != SP_OK) return status;
+    const size_t hidden = choose_lanes(p, limit < 0 ? LANE_LIMIT : limit);
+    qsort(p->lanes, p->lane_count, sizeof *p->lanes, by_lane);
+    for (size_t i = 0; i < p->lane_count; i++) {
+        if (p->lanes[i].shown) write_lane(p, profile, rank, &p->lanes[i], &names, depth, width, out);
+    }
+    if (hidden) sp_text_format(out, "%zu more %s with less time (--top 0 shows all)\n\n", hidden, hidden == 1 ? "lane" : "lanes");
+    sp_lane_names_free(&names);
+    return SP_OK;
+}
+
+/* -- ranks -- */
+
+static bool has_name(const uint32_t *names, size_t count, uint32_t name)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (names[i] == name) return true;
+    }
+    return false;
+}
+
+/* The next rank above `rank` on which a chosen region is; false: there is none. */
+static bool next_rank(const sp_profile *profile, const bool *chosen, const sp_selection *selection, int64_t *rank)
+{
+    int64_t found = INT64_MAX;
+    for (size_t i = 0; i < profile->row_count; i++) {
+        const sp_row *row = &profile->rows[i];
+        if ((int64_t)row->rank <= *rank || (int64_t)row->rank >= found) continue;
+        if (chosen[row->name] && sp_selection_has_rank(selection, row->rank)) found = row->rank;
+    }
+    *rank = found;
+    return found != INT64_MAX;
+}
+
+static void tell_no_tree(uint32_t rank, const char *why, sp_text *out)
+{
+    sp_text_format(out, "rank %u: no call tree: ", (unsigned)rank);
+    sp_text_one_line(out, why);
+    sp_text_add(out, "\n\n");
+}
+
+sp_status sp_report_tree(const sp_profile *profile, const uint32_t *names, size_t name_count, const sp_selection *selection,
+                         size_t depth, int64_t limit, size_t width, sp_text *out, bool *complete, sp_error *error)
+{
+    bool *chosen = calloc(profile->name_count + 1, sizeof *chosen);
+    if (chosen == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the call tree");
+    for (size_t i = 0; i < profile->name_count; i++) chosen[i] = has_name(names, name_count, (uint32_t)i);
+    bool empty = true;
+    sp_status status = SP_OK;
+    *complete = true;
+    for (int64_t rank = -1; status == SP_OK && next_rank(profile, chosen, selection, &rank);) {
+        paths p = {0};
+        sp_error reason = {0};
+        status = SP_ERR_NESTING;
+        if (profile->aggregate) snprintf(reason.message, sizeof reason.message, "the profile has no single calls, only their sums");
+        else status = make_paths(&p, profile, (uint32_t)rank, names, name_count, &reason);
+        if (status == SP_ERR_NESTING) {
+            tell_no_tree((uint32_t)rank, reason.message, out);
+            *complete = empty = false;
+            status = SP_OK;
+        } else if (status == SP_OK) {
+            empty = empty && p.count == 0;
+            status = write_rank(&p, profile, (uint32_t)rank, depth, limit, width, out, error);
+        } else if (error) {
+            *error = reason;
+        }
+        free_paths(&p);
+    }
+    if (status == SP_OK && empty) sp_text_add(out, "  (no calls)\n\n");
+    free(chosen);
+    return status;
+}

@@ -1,0 +1,292 @@
+"""The command without Python: what it prints is what the Python package's command prints, and it fails as clearly."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scope_profiler as sp
+from native_traces import spt
+from scope_profiler.summary import REGION_TABLE_COLUMNS
+
+BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
+pytestmark = [
+    pytest.mark.skipif(not BUILD, reason="SCOPE_PROFILER_C_BUILD is not set"),
+    pytest.mark.uninstrumented,
+]
+COMMAND = str(Path(BUILD or ".") / "src" / "scope-profiler")
+
+
+def native(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    options = {"capture_output": True, "text": True, "timeout": 120, **options}
+    return subprocess.run([COMMAND, *map(str, arguments)], **options)
+
+
+def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    options = {"capture_output": True, "text": True, "timeout": 120, **options}
+    return subprocess.run([sys.executable, "-m", "scope_profiler", *map(str, arguments)], **options)
+
+
+def told(process: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert process.returncode == 2 and process.stdout == "", process
+    assert len(process.stderr.splitlines()) == 1, process.stderr
+    for word in words:
+        assert word in process.stderr
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """a.h5: tasks, threads, recursion, odd names. b.h5: no lanes. c.h5: two ranks. d.h5: calls that overlap. e.h5: empty."""
+    import asyncio
+
+    directory = tmp_path_factory.mktemp("profiles")
+    pm = sp.ProfileManager()
+
+    async def work(number: int) -> None:
+        with pm.region("wörk"):
+            await asyncio.sleep(0.0005 * number)
+            with pm.region('inner "x"'):
+                pass
+
+    async def everything() -> None:
+        await asyncio.gather(*(work(i) for i in range(25)))
+
+    def thread() -> None:
+        for _ in range(5):
+            with pm.region("deep", tags=["t"]):
+                with pm.region("deep"):
+                    with pm.region("漢字 \x1b[31m" + "n" * 200):
+                        time.sleep(0.0005)
+
+    with pm.session(output=directory / "a.h5", verbose=False, track_async=True, label="label \x07", capture_region_source=True):
+        asyncio.run(everything())
+        threads = [threading.Thread(target=thread, name=f"t{i}", daemon=i % 2 == 0) for i in range(3)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    with pm.session(output=directory / "b.h5", verbose=False):
+        for _ in range(3):
+            with pm.region("deep"):
+                with pm.region("other"):
+                    time.sleep(0.001)
+    (directory / "0.spt").write_bytes(spt([("a", [10, 110], [100, 200], "a.f90", 3), ("b", [20, 60], [50, 70])]))
+    (directory / "1.spt").write_bytes(spt([("a", [1000, 2100], [2000, 2250]), ("c", [1500], [1600])], rank=1))
+    (directory / "overlap.spt").write_bytes(spt([("a", [10], [30]), ("b", [20], [40])]))
+    from scope_profiler.native_trace import convert_traces
+
+    convert_traces([directory / "0.spt", directory / "1.spt"], directory / "c.h5")
+    convert_traces(directory / "overlap.spt", directory / "d.h5")
+    with pm.session(output=directory / "e.h5", verbose=False, region_tags=["none"]):
+        pass
+    return directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "a.h5"],
+        ["inspect", "b.h5", "c.h5", "d.h5", "e.h5"],
+        ["inspect", "*.h5", "--regions-only"],
+        ["inspect", "a.h5", "--tree"],
+        ["inspect", "c.h5", "--tree"],
+        ["inspect", "d.h5", "--tree"],
+        ["inspect", "a.h5", "--tree", "--depth", "2", "--top", "3"],
+        ["inspect", "a.h5", "--top", "2"],
+        ["inspect", "a.h5", "--top", "0", "--full"],
+        ["inspect", "a.h5", "--sort", "name", "--columns", *REGION_TABLE_COLUMNS],
+        ["inspect", "c.h5", "--sort", "imbalance", "--columns", *REGION_TABLE_COLUMNS],
+        ["inspect", "c.h5", "--ranks", "1", "--columns", "region,p50,p99", "--sort", "p95"],
+        ["inspect", "a.h5", "--include", "w.rk", "inner", "--exclude", "deep"],
+        ["inspect", "a.h5", "--include", "nothing"],
+        ["inspect", "a.h5", "--metadata-only"],
+        ["inspect", "a.h5", "--regions-only", "--percentage-mode", "exclusive"],
+        ["inspect", "a.h5", "--source", "deep", "no such region"],
+        ["diff", "a.h5", "b.h5"],
+        ["diff", "a.h5", "c.h5", "--metric", "calls", "--sort", "name"],
+        ["diff", "a.h5", "b.h5", "--metric", "p95", "--sort", "pct", "--threshold", "5%"],
+        ["diff", "a.h5", "b.h5", "--metric", "gpu_total"],
+        ["diff", "c.h5", "c.h5", "--metric", "imbalance", "--ranks", "0-1"],
+        ["check", "a.h5", "b.h5"],
+        ["check", "a.h5", "a.h5", "--metric", "p50"],
+        ["check", "a.h5", "b.h5", "--max-regression", "1e9"],
+        ["check", "a.h5", "b.h5", "--fail-on-new", "--metric", "avg"],
+    ],
+    ids=" ".join,
+)
+def test_it_prints_what_the_python_command_prints(profiles: Path, arguments: list[str]) -> None:
+    if "*.h5" in arguments:
+        arguments = [arguments[0], *sorted(path.name for path in profiles.glob("*.h5")), *arguments[2:]]
+    ours, theirs = native(*arguments, cwd=profiles), python(*arguments, cwd=profiles)
+    assert ours.stdout == theirs.stdout
+    assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr)
+    assert "\x1b" not in ours.stdout and "\x07" not in ours.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["inspect"], "FILE"),
+        (["inspect", "none.h5"], "none.h5: no such file"),
+        (["inspect", "x*.h5"], "no file matches"),
+        (["inspect", "0.spt"], "0.spt"),
+        (["inspect", "a.h5", "--include", "("], "not a regular expression"),
+        (["inspect", "a.h5", "--ranks", "9"], "no such rank"),
+        (["inspect", "a.h5", "--ranks", "3-1"], "list of ranks"),
+        (["inspect", "a.h5", "--sort", "colour"], "colour"),
+        (["inspect", "a.h5", "--columns", "colour"], "colour"),
+        (["inspect", "a.h5", "--depth"], "--depth needs a value"),
+        (["inspect", "a.h5", "--colour"], "unknown option --colour"),
+        (["colour"], "unknown command 'colour'"),
+        (["diff", "a.h5"], "A B"),
+        (["check", "a.h5", "b.h5", "--include", "wörk"], "nothing to check"),
+        (["check", "a.h5", "b.h5", "--metric", "gpu_avg"], "cannot check gpu_avg"),
+        (["check", "a.h5", "b.h5", "--max-regression", "-1"], "percentage"),
+        (["export", "pictures", "a.h5"], "no format 'pictures'"),
+        (["export", "speedscope", "a.h5", "--include", "none"], "no region matches"),
+        (["merge", "a.h5", "-o", "/nowhere/m.h5"], "/nowhere/m.h5"),
+        (["merge", "a.h5", "-o", "m.json"], "HDF5"),
+        (["recover", "none.spool"], "none.spool: no such file"),
+        (["recover", "a.h5"], "a.h5"),
+        (["top", "999999999"], "999999999"),
+        (["import-native", "none.spt"], "none.spt"),
+        (["import-native", "a.h5", "c.h5"], "rank 0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_done_is_told_in_one_line(profiles: Path, arguments: list[str], word: str) -> None:
+    told(native(*arguments, cwd=profiles), word)
+
+
+def test_a_name_cannot_drive_the_terminal_and_lines_fit_it(profiles: Path) -> None:
+    ours, theirs = (_on_terminal([*command, "inspect", "a.h5"], profiles, 60) for command in ([COMMAND], [sys.executable, "-m", "scope_profiler"]))
+    assert ours == theirs
+    assert "\x1b" not in ours and max(map(len, ours.splitlines())) <= 60
+
+
+def _on_terminal(command: list[str], directory: Path, columns: int) -> str:
+    main, other = pty.openpty()
+    process = subprocess.Popen(command, stdout=other, cwd=directory, env={**os.environ, "COLUMNS": str(columns)})
+    os.close(other)
+    text = b""
+    while True:
+        try:
+            piece = os.read(main, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(main)
+    assert process.wait(60) == 0
+    return text.decode().replace("\r\n", "\n")
+
+
+def test_a_reader_that_goes_away_is_no_failure(profiles: Path) -> None:
+    done = subprocess.run(f"'{COMMAND}' inspect a.h5 a.h5 a.h5 | head -1", shell=True, cwd=profiles, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "" and done.stdout.startswith("=====")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([COMMAND, "inspect", "a.h5"], cwd=profiles, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "cannot write" in done.stderr
+
+
+def test_exports_are_those_of_the_package(profiles: Path, tmp_path: Path) -> None:
+    results = sp.load(profiles / "a.h5")
+    sp.export_speedscope(results, tmp_path / "p.speedscope.json", verbose=False)
+    sp.export_chrome_trace(results, tmp_path / "p.trace.json", verbose=False)
+    for name, suffix in (("speedscope", ".speedscope.json"), ("chrome-trace", ".trace.json")):
+        done = native("export", name, profiles / "a.h5", "-o", tmp_path / "out")
+        assert (done.returncode, done.stdout) == (0, f"Wrote {tmp_path}/out/profile{suffix}\n"), done.stderr
+        ours, theirs = (json.loads(path.read_text()) for path in (tmp_path / f"out/profile{suffix}", tmp_path / f"p{suffix}"))
+        assert ours == theirs
+    done = native("export", "speedscope", profiles / "b.h5", profiles / "c.h5", "-o", tmp_path / "two")
+    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == ["profile_b.speedscope.json", "profile_c.speedscope.json"]
+
+
+def test_merge_keeps_ranks_and_gives_other_processes_numbers(profiles: Path, tmp_path: Path) -> None:
+    done = native("merge", profiles / "c.h5", profiles / "a.h5", profiles / "b.h5", "-o", tmp_path / "m.h5", "--label", "all", "-q")
+    assert (done.returncode, done.stdout) == (0, f"wrote {tmp_path / 'm.h5'}\n"), done.stderr
+    merged, a, b = sp.load(tmp_path / "m.h5"), sp.load(profiles / "a.h5"), sp.load(profiles / "b.h5")
+    assert merged.label == "all" and merged.num_ranks == 4
+    assert merged["a"].num_calls_per_rank() == {0: 2, 1: 2}
+    assert merged["deep"].num_calls_per_rank() == {2: a["deep"].num_calls, 3: b["deep"].num_calls}
+    assert [thread.name for thread in merged.threads[2]] == [thread.name for thread in a.threads[0]]
+    assert [call["call_path"] for call in merged.call_stack(rank=3)] == [call["call_path"] for call in b.call_stack()]
+
+
+def test_import_native_writes_what_the_package_writes(profiles: Path, tmp_path: Path) -> None:
+    printed = []
+    for name, run in (("n.h5", native), ("p.h5", python)):
+        done = run("import-native", profiles / "0.spt", profiles / "1.spt", "-o", name, "--label", "both", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout.replace(name, "OUT"))
+    assert printed[0] == printed[1]
+    ours, theirs = sp.load(tmp_path / "n.h5"), sp.load(tmp_path / "p.h5")
+    assert ours.metadata == theirs.metadata and ours.events() == theirs.events()
+    done = native("import-native", profiles / "0.spt", "--merge", profiles / "b.h5", "-o", tmp_path / "m.h5", "-q")
+    assert done.returncode == 0 and sp.load(tmp_path / "m.h5").region_names == ["scope_profiler.session", "deep", "other", "a", "b"]
+
+
+SPOOLED = """
+import os, sys, threading, time
+import scope_profiler as sp
+sp.setup(output="run.h5", track_threads=True, label="spooled")
+def work():
+    with sp.region("waiting"):
+        time.sleep(60)
+thread = threading.Thread(target=work, name="worker", daemon=True)
+with sp.region("done"):
+    pass
+thread.start()
+time.sleep(0.2)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_top_and_recover_look_into_a_spool(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", SPOOLED], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        looks = [run("top", process.pid, "--once", cwd=tmp_path) for run in (native, python)]
+        assert looks[0].returncode == 0, looks[0].stderr
+        ours, theirs = (look.stdout.splitlines() for look in looks)
+        assert f"process {process.pid}, running for" in ours[0]
+        assert ours[2] == theirs[2] and ours[5:] == theirs[5:]
+        for lines in (ours, theirs):
+            rows = [line.split() for line in lines[3:5]]
+            assert {name: (calls, open_) for _, calls, open_, name in rows} == {"waiting": ("1", "1"), "done": ("1", "0")}
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    (spool,) = tmp_path.glob("*.spool")
+    done = native("recover", spool.name, "--keep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "wrote run.recovered.h5: 2 calls of 2 regions, 1 of them open at the end\n"
+    again = native("recover", spool.name, cwd=tmp_path)
+    assert "run.recovered-2.h5" in again.stdout and not spool.exists()
+    recovered = sp.load(tmp_path / "run.recovered.h5")
+    assert recovered.label == "spooled" and recovered["waiting"][0].event_metadata == ({"open": True},)
+    assert [thread.name for thread in recovered.threads[0]] == ["MainThread", "worker"]
+    assert recovered.metadata["python_version"] and "spool_metadata" not in recovered.metadata
+
+
+def test_help_names_every_command_and_option() -> None:
+    done = native()
+    assert done.returncode == 1 and native("--help").stdout == done.stdout
+    for command in ("inspect", "diff", "check", "export", "merge", "import-native", "recover", "top"):
+        assert f"\n  {command} " in done.stdout
+        shown = native(command, "--help")
+        assert shown.returncode == 0 and shown.stdout.startswith(f"usage: scope-profiler {command}")
+    assert native("--version").stdout == f"scope-profiler {sp.__version__}\n"

@@ -33,7 +33,7 @@ __all__ = [
     "TRACE_SUFFIX",
     "TraceFormatError",
     "c_include_dir",
-    "c_source_path",
+    "c_library_path",
     "convert_traces",
     "find_traces",
     "fortran_source_path",
@@ -176,13 +176,16 @@ def write_results(results: ProfilingResults, output_path: StrPath) -> Path:
     return write_profile(results, output_path)
 
 
-# -- what a native program is compiled with ----------------------------------------------------------------------------
+# -- what native code is compiled with ---------------------------------------------------------------------------------
 
 
 def _native_dir(part: str) -> Path:
+    """A directory of the installed package; of the checkout where the package runs from it."""
     from pathlib import Path
 
-    return Path(__file__).resolve().parent / "native" / part
+    package = Path(__file__).resolve().parent
+    installed = package / "native" / part
+    return installed if installed.is_dir() else package.parents[1] / part
 
 
 def c_include_dir() -> Path:
@@ -190,9 +193,12 @@ def c_include_dir() -> Path:
     return _native_dir("include")
 
 
-def c_source_path() -> Path:
-    """A C file to compile into a program that cannot link the library: it loads the library when the program starts."""
-    return _native_dir("c") / "scope_profiler.c"
+def c_library_path() -> Path:
+    """The C library that native code links with. FileNotFoundError where the package runs from a checkout without one."""
+    path = _native_dir("lib") / "libscope_profiler.so.1"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: the library comes with an installed package, or with `meson install`")
+    return path
 
 
 def fortran_source_path() -> Path:

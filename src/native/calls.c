@@ -125,7 +125,7 @@ int sp_native_end_last(sp_profiler *profiler)
     return SP_ERR_UNMATCHED_END;
 }
 
-int sp_native_open_calls(const sp_profiler *profiler)
+int sp_native_count_open(const sp_profiler *profiler)
 {
     const sp_thread *thread = sp_this_thread;
     int count = 0;
@@ -136,7 +136,7 @@ int sp_native_open_calls(const sp_profiler *profiler)
 
 bool sp_native_has_open(const sp_profiler *profiler)
 {
-    return sp_native_open_calls(profiler) > 0;
+    return sp_native_count_open(profiler) > 0;
 }
 
 /* ---- scopes ---- */

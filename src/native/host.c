@@ -60,7 +60,7 @@ static int set_thread_name(sp_profiler *profiler, const char *name)
 
 static int open_calls(sp_profiler *profiler)
 {
-    return sp_native_open_calls(profiler);
+    return sp_native_count_open(profiler);
 }
 
 const sp_host_calls sp_native_calls = {

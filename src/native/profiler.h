@@ -117,7 +117,7 @@ void sp_native_scope_close(sp_scope *scope);
 int sp_native_end_last(sp_profiler *profiler);
 
 /* Calls of this profiler that the calling thread has open. */
-int sp_native_open_calls(const sp_profiler *profiler);
+int sp_native_count_open(const sp_profiler *profiler);
 bool sp_native_has_open(const sp_profiler *profiler);
 
 /* ---- lanes ---- */

@@ -40,6 +40,9 @@ ANSWER_NO = 1
 USAGE_ERROR = 2
 INTERRUPTED = 130
 
+# Printed instead of running a command; several go together.
+_BUILD_OPTIONS = ("--includes", "--libs", "--fortran")
+
 
 class CommandError(Exception):
     """What stops a command: told in one line, exit code 2."""
@@ -50,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] in (["--version"], ["-V"]):
         return _print_version()
+    if arguments and all(argument in _BUILD_OPTIONS for argument in arguments):
+        return _print_build_options(arguments)
     from scope_profiler.cli.terminal import Output, one_line
 
     output = Output()
@@ -87,6 +92,30 @@ def _print_version() -> int:
 
     output = Output()
     output.line(f"{PROGRAM} {__version__}")
+    output.flush()
+    return 0
+
+
+def _print_build_options(wanted: Sequence[str]) -> int:
+    """What native code is compiled and linked with, in one line for a compiler's command."""
+    from scope_profiler.cli.terminal import Output
+    from scope_profiler.native_trace import c_include_dir, c_library_path, fortran_source_path
+
+    output = Output()
+    words: list[str] = []
+    try:
+        for option in wanted:
+            if option == "--includes":
+                words.append(f"-I{c_include_dir()}")
+            elif option == "--fortran":
+                words.append(str(fortran_source_path()))
+            else:
+                library = c_library_path()
+                words += [f"-L{library.parent}", f"-Wl,-rpath,{library.parent}", f"-l:{library.name}"]
+    except FileNotFoundError as error:
+        complain(f"{PROGRAM}: {error}")
+        return USAGE_ERROR
+    output.line(" ".join(words))
     output.flush()
     return 0
 
@@ -132,6 +161,8 @@ def _help() -> list[str]:
         "options:",
         "  -h, --help     show this text",
         "  -V, --version  show the version",
+        "  --includes     show the compiler's options for C and C++ code with regions; --libs: the linker's;",
+        "                 --fortran: the source of the Fortran module",
         "",
         f"`{PROGRAM} COMMAND --help` tells more about a command.",
     ]

@@ -5,24 +5,17 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from scope_profiler.cli.terminal import Column, Output, cut, printable, table
+from scope_profiler.summary import REGION_TABLE_COLUMNS, SORT_KEYS, coroutine_sums
 
 if TYPE_CHECKING:
-    from scope_profiler.concurrency import TaskInfo
+    from scope_profiler.concurrency import TaskInfo, ThreadInfo
     from scope_profiler.results import MPIRegion, ProfilingResults
 
 __all__ = ["REGION_TABLE_COLUMNS", "SORT_KEYS", "collect_file_metadata", "inspect_file"]
-
-REGION_TABLE_COLUMNS = (
-    "region", "ranks", "calls", "total", "percent", "parent_percent", "avg", "gpu_total", "gpu_avg", "min", "max", "first",
-    "last", "std", "p50", "p95", "p99", "imbalance",
-)  # fmt: skip
-SORT_KEYS = (
-    "start", "total", "calls", "avg", "min", "max", "first", "last", "std", "p50", "p95", "p99", "imbalance", "name",
-)  # fmt: skip
 
 # Rows of the thread and task tables that are shown unless more are asked for.
 THREAD_LIMIT = 64
@@ -226,8 +219,12 @@ def print_regions(
     output.lines(text.getvalue().splitlines())
 
 
-def _ranked(results: ProfilingResults) -> bool:
-    return int(results.num_ranks) > 1
+class _Field(NamedTuple):
+    """A column of a lane table: its title, the text of a row, and whether it is a number."""
+
+    title: str
+    text: Callable[[Any], str]
+    number: bool = True
 
 
 def print_threads(
@@ -235,41 +232,27 @@ def print_threads(
 ) -> None:
     """The thread table: calls and time in regions against the CPU time of the whole thread."""
     threads = rows_of(results, "threads", ranks)
-    if not threads:
-        return
     totals = {
         (rank, int(row["index"])): row
         for rank in {thread.rank for thread in threads}
         for row in results.thread_summary(rank=rank)
     }
-    shown, title = _top(threads, THREAD_LIMIT if limit is None else limit, "Threads", lambda t: t.cpu_time, "CPU time")
-    columns = [Column("rank", number=True)] if _ranked(results) else []
-    columns += [
-        Column("#", number=True),
-        Column("thread", flexible=True),
-        Column("calls", number=True),
-        Column("regions [s]", number=True),
-        Column("cpu [s]", number=True),
-        Column("wall [s]", number=True),
-        Column("start [s]", number=True),
-        Column("end [s]", number=True),
+
+    def total(thread: ThreadInfo, name: str) -> Any:
+        return totals.get((thread.rank, int(thread.index)), {}).get(name, 0)
+
+    fields = [
+        _Field("#", lambda t: str(t.index)),
+        _Field("thread", lambda t: f"{t.name} (daemon)" if t.daemon else t.name, number=False),
+        _Field("calls", lambda t: str(int(total(t, "num_calls")))),
+        _Field("regions [s]", lambda t: seconds(float(total(t, "region_time")))),
+        _Field("cpu [s]", lambda t: seconds(t.cpu_time) if t.cpu_time >= 0 else "-"),
+        _Field("wall [s]", lambda t: seconds(t.wall_time)),
+        _Field("start [s]", lambda t: seconds(t.start_time)),
+        _Field("end [s]", lambda t: "alive" if t.alive else seconds(t.end_time)),
     ]
-    rows = []
-    for thread in shown:
-        total = totals.get((thread.rank, int(thread.index)), {})
-        row = [str(thread.rank)] if _ranked(results) else []
-        row += [
-            str(thread.index),
-            f"{thread.name} (daemon)" if thread.daemon else thread.name,
-            str(int(total.get("num_calls", 0))),
-            seconds(float(total.get("region_time", 0.0))),
-            seconds(thread.cpu_time) if thread.cpu_time >= 0 else "-",
-            seconds(thread.wall_time),
-            seconds(thread.start_time),
-            "alive" if thread.alive else seconds(thread.end_time),
-        ]
-        rows.append(row)
-    output.lines([title, *table(columns, rows, output.width), ""])
+    limit = THREAD_LIMIT if limit is None else limit
+    _print_top(output, "Threads", threads, _with_rank(results, fields), limit, lambda t: t.cpu_time, "CPU time")
 
 
 def print_tasks(
@@ -277,74 +260,60 @@ def print_tasks(
 ) -> None:
     """The task table; a run of many tasks shows them by coroutine, and the busiest ones."""
     tasks = rows_of(results, "tasks", ranks)
-    if not tasks:
-        return
     limit = TASK_LIMIT if limit is None else limit
     if 0 < limit < len(tasks):
         _print_coroutines(tasks, output, limit)
-    shown, title = _top(tasks, limit, "Tasks", lambda t: t.running_time, "running time")
     names = {(thread.rank, int(thread.index)): thread.name for thread in rows_of(results, "threads", ranks)}
-    columns = [Column("rank", number=True)] if _ranked(results) else []
-    columns += [
-        Column("#", number=True),
-        Column("task", flexible=True),
-        Column("coroutine", flexible=True),
-        Column("thread", flexible=True),
-        Column("steps", number=True),
-        Column("running [s]", number=True),
-        Column("awaiting [s]", number=True),
-        Column("wall [s]", number=True),
+    fields = [
+        _Field("#", lambda t: str(t.index)),
+        _Field("task", lambda t: _labelled(t.name, t.kind), number=False),
+        _Field("coroutine", lambda t: t.coro_name, number=False),
+        _Field("thread", lambda t: names.get((t.rank, int(t.thread_index)), str(t.thread_index)), number=False),
+        _Field("steps", lambda t: str(t.steps)),
+        _Field("running [s]", lambda t: seconds(t.running_time)),
+        _Field("awaiting [s]", lambda t: seconds(t.awaiting_time)),
+        _Field("wall [s]", lambda t: seconds(t.wall_time) if t.done else "pending"),
     ]
-    rows = []
-    for task in shown:
-        row = [str(task.rank)] if _ranked(results) else []
-        row += [
-            str(task.index),
-            f"{task.name} (greenlet)" if task.kind == "greenlet" else task.name,
-            task.coro_name,
-            names.get((task.rank, int(task.thread_index)), str(task.thread_index)),
-            str(task.steps),
-            seconds(task.running_time),
-            seconds(task.awaiting_time),
-            seconds(task.wall_time) if task.done else "pending",
-        ]
-        rows.append(row)
-    output.lines([title, *table(columns, rows, output.width), ""])
-
-
-def _top(rows: list[Any], limit: int, noun: str, key: Any, measure: str) -> tuple[list[Any], str]:
-    """The rows to show (all, or the ``limit`` largest by ``key``; 0 is no limit) and the title above them."""
-    if limit <= 0 or len(rows) <= limit:
-        return rows, f"{noun} ({len(rows)})"
-    import heapq
-
-    return heapq.nlargest(limit, rows, key=key), f"{noun} ({len(rows)}, here the {limit} of the most {measure})"
+    _print_top(output, "Tasks", tasks, _with_rank(results, fields), limit, lambda t: t.running_time, "running time")
 
 
 def _print_coroutines(tasks: Sequence[TaskInfo], output: Output, limit: int) -> None:
-    groups: dict[tuple[str, str], list[float]] = {}
-    for task in tasks:
-        sums = groups.setdefault((task.coro_name, task.kind), [0, 0, 0, 0.0, 0.0])
-        for i, value in enumerate((1, task.done, task.steps, task.running_time, task.awaiting_time)):
-            sums[i] += value
-    items = list(groups.items())
-    shown, title = _top(items, limit, "Coroutines", lambda item: item[1][3], "running time")
-    columns = [
-        Column("coroutine", flexible=True),
-        Column("tasks", number=True),
-        Column("pending", number=True),
-        Column("steps", number=True),
-        Column("running [s]", number=True),
-        Column("awaiting [s]", number=True),
+    fields = [
+        _Field("coroutine", lambda item: _labelled(*item[0]), number=False),
+        _Field("tasks", lambda item: str(int(item[1][0]))),
+        _Field("pending", lambda item: str(int(item[1][0] - item[1][1]))),
+        _Field("steps", lambda item: str(int(item[1][2]))),
+        _Field("running [s]", lambda item: seconds(item[1][3])),
+        _Field("awaiting [s]", lambda item: seconds(item[1][4])),
     ]
-    rows = [
-        [
-            f"{name} (greenlet)" if kind == "greenlet" else name,
-            str(int(number)), str(int(number - done)), str(int(steps)), seconds(running), seconds(awaiting),
-        ]
-        for (name, kind), (number, done, steps, running, awaiting) in shown
-    ]  # fmt: skip
-    output.lines([title, *table(columns, rows, output.width), ""])
+    groups = list(coroutine_sums(tasks).items())
+    _print_top(output, "Coroutines", groups, fields, limit, lambda item: item[1][3], "running time")
+
+
+def _labelled(name: str, kind: str) -> str:
+    return f"{name} (greenlet)" if kind == "greenlet" else name
+
+
+def _with_rank(results: ProfilingResults, fields: list[_Field]) -> list[_Field]:
+    """The fields, after the rank where there are several."""
+    return [_Field("rank", lambda row: str(row.rank)), *fields] if int(results.num_ranks) > 1 else fields
+
+
+def _print_top(
+    output: Output, noun: str, rows: list[Any], fields: Sequence[_Field], limit: int, key: Callable[[Any], float], measure: str
+) -> None:
+    """A table of the rows (all, or the ``limit`` largest by ``key``; 0 is no limit) below its title; nothing without rows."""
+    if not rows:
+        return
+    title = f"{noun} ({len(rows)})"
+    if 0 < limit < len(rows):
+        import heapq
+
+        title = f"{noun} ({len(rows)}, here the {limit} of the most {measure})"
+        rows = heapq.nlargest(limit, rows, key=key)
+    columns = [Column(field.title, number=field.number, flexible=not field.number) for field in fields]
+    cells = [[field.text(row) for field in fields] for row in rows]
+    output.lines([title, *table(columns, cells, output.width), ""])
 
 
 def print_source(results: ProfilingResults, names: Sequence[str], output: Output) -> bool:

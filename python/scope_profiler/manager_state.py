@@ -43,6 +43,7 @@ class ManagerState:
         self.kept: dict[str, Any] = {}  # weak references to the regions of decorated functions and definitions
         self.annotates = False  # some function or scope adds metadata: runs keep the lane of every call
         self.scope_values: Any = None  # ContextVar of the innermost metadata() scope's values; made at first use
+        self.started_by: str | None = None  # what began the run, if not the program itself
         self._changing = ProcessLock("setup() or reset()")
         _states.append(_weak(self))
 
@@ -52,7 +53,7 @@ class ManagerState:
         """Begin a run, ending the one before. RuntimeError if that is active and not to be replaced."""
         with self._changing:
             if self._is_busy() and not replace:
-                raise RuntimeError("a run is active already; finalize() it first, or pass replace=True")
+                raise RuntimeError(self._busy_message())
             self.cancel_at_exit()
             before = self.recording
             # Before anything changes, so that a warning that is made an error leaves the run to be finalized.
@@ -69,6 +70,7 @@ class ManagerState:
             self.last_results = None
             self.configured = True
             self.phase = ACTIVE
+            self.started_by = None
             self._adopt_kept()
 
     def _is_busy(self) -> bool:
@@ -76,6 +78,14 @@ class ManagerState:
         if self.phase != ACTIVE or self.recording is None:  # None: profiling is deactivated
             return False
         return not self.recording.inherited
+
+    def _busy_message(self) -> str:
+        if self.started_by is None:
+            return "a run is active already; finalize() it first, or pass replace=True"
+        return (
+            f"a run is active already: {self.started_by} began it. A program that has a session or setup() of its own needs no "
+            f"{self.started_by}: run it with python, or pass replace=True"
+        )
 
     def _calls_to_drop(self) -> int:
         """Calls that nobody will report once the current run is gone."""

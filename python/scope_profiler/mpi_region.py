@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from scope_profiler import _core
-from scope_profiler.region_results import (
-    GPU_COUNT,
-    GPU_TOTAL,
-    M2,
-    MEAN,
-    TOTAL,
-    check_percentile,
-    exclusive_or_none,
-    origin_ns,
-)
+from scope_profiler.call_statistics import M2, MEAN, TOTAL, CallStatistics
+from scope_profiler.region_results import check_percentile, origin_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +21,7 @@ __all__ = ["MPIRegion"]
 _NS = 1_000_000_000
 
 
-class MPIRegion:
+class MPIRegion(CallStatistics):
     """One region over the ranks of a run: a mapping from rank to :class:`~scope_profiler.region_results.Region`.
 
     Statistics are over the calls of all ranks. Indexing raises KeyError for a rank that has no calls of the region.
@@ -120,35 +112,13 @@ class MPIRegion:
         return sum(region._statistic(index) for region in self._called())
 
     @property
+    def _exclusive_total_ns(self) -> int:
+        return sum(region._exclusive_total_ns for region in self._values())
+
+    @property
     def num_calls(self) -> int:
         """How many calls there were."""
         return sum(region.num_calls for region in self._values())
-
-    @property
-    def total_duration(self) -> float:
-        """The sum of all durations, s."""
-        return self._sum(TOTAL) / _NS
-
-    @property
-    def inclusive_duration(self) -> float:
-        """Another name of ``total_duration``."""
-        return self.total_duration
-
-    @property
-    def exclusive_duration(self) -> float:
-        """The sum of all exclusive durations, s. Raises NestingError."""
-        return sum(region._exclusive_total_ns for region in self._values()) / _NS
-
-    @property
-    def total_exclusive_duration(self) -> float:
-        """Another name of ``exclusive_duration``."""
-        return self.exclusive_duration
-
-    @property
-    def average_duration(self) -> float:
-        """The mean duration, s."""
-        count = self.num_calls
-        return self._sum(TOTAL) / (count * _NS) if count else 0.0
 
     @property
     def min_duration(self) -> float:
@@ -196,21 +166,6 @@ class MPIRegion:
         """When the latest call ended, s."""
         return max((region.last_end_time for region in self._called()), default=0.0)
 
-    @property
-    def p50_duration(self) -> float | None:
-        """The median duration, s."""
-        return self.percentile_duration(50)
-
-    @property
-    def p95_duration(self) -> float | None:
-        """The 95th percentile of the durations, s."""
-        return self.percentile_duration(95)
-
-    @property
-    def p99_duration(self) -> float | None:
-        """The 99th percentile of the durations, s."""
-        return self.percentile_duration(99)
-
     def percentile_duration(self, percentile: float) -> float | None:
         """A percentile (0 to 100, interpolated linearly) of all durations, s; None if it is not known without single calls.
 
@@ -226,16 +181,6 @@ class MPIRegion:
             return None
         chunks = [(r._columns.buffer("start_ns"), r._columns.buffer("end_ns")) for r in called]
         return _core.percentiles(chunks, [wanted])[0] / _NS
-
-    @property
-    def gpu_total_duration(self) -> float | None:
-        """The device time of all calls of which it was measured, s."""
-        return self._sum(GPU_TOTAL) / _NS if self.has_gpu_timing else None
-
-    @property
-    def gpu_average_duration(self) -> float | None:
-        """The mean device time of the calls of which it was measured, s."""
-        return self._sum(GPU_TOTAL) / (self._sum(GPU_COUNT) * _NS) if self.has_gpu_timing else None
 
     # -- ranks against each other ----------------------------------------------------------------------------------
 
@@ -323,24 +268,7 @@ class MPIRegion:
 
     def get_summary(self) -> dict[str, Any]:
         """The statistics by name. ``exclusive_duration`` is None where calls overlap without nesting."""
-        summary: dict[str, Any] = {
-            "name": self._name,
-            "num_ranks": len(self._regions),
-            "num_calls": self.num_calls,
-            "total_duration": self.total_duration,
-            "inclusive_duration": self.inclusive_duration,
-            "exclusive_duration": exclusive_or_none(self),
-            "average_duration": self.average_duration,
-            "min_duration": self.min_duration,
-            "max_duration": self.max_duration,
-            "first_duration": self.first_duration,
-            "last_duration": self.last_duration,
-            "std_duration": self.std_duration,
-        }
-        if self.has_gpu_timing:
-            summary["gpu_total_duration"] = self.gpu_total_duration
-            summary["gpu_average_duration"] = self.gpu_average_duration
-        return summary
+        return {"name": self._name, "num_ranks": len(self._regions), **self._summary()}
 
     def events(self, ranks: Iterable[int] | int | None = None, origin: float = 0.0) -> list[dict[str, Any]]:
         """One dict a call, rank by rank: ``name rank`` and what Region.events() gives. Ranks without the region are skipped.

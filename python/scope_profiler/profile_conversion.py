@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scope_profiler import _core
 from scope_profiler.call_columns import COLUMN_NAMES
-from scope_profiler.region_results import exclusive_or_none
+from scope_profiler.call_statistics import exclusive_or_none
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

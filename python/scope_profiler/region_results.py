@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from scope_profiler import _core
 from scope_profiler.call_columns import COLUMN_NAMES, ArrayColumns, FixedExclusive, PartExclusive
+from scope_profiler.call_statistics import (
+    END_MAXIMUM,
+    FIRST,
+    GPU_COUNT,
+    LAST,
+    M2,
+    MAXIMUM,
+    MEAN,
+    MINIMUM,
+    START_MINIMUM,
+    TOTAL,
+    CallStatistics,
+)
 from scope_profiler.errors import EventDataUnavailableError
 
 TYPE_CHECKING = False
@@ -23,7 +36,6 @@ __all__ = ["Region"]
 
 _NS = 1_000_000_000
 
-TOTAL, MINIMUM, MAXIMUM, FIRST, LAST, START_MINIMUM, END_MAXIMUM, GPU_COUNT, GPU_TOTAL, MEAN, M2 = range(11)
 _STATISTICS_NAMES = (
     "total",
     "minimum",
@@ -92,7 +104,7 @@ def check_percentile(percentile: float) -> float:
     return float(percentile)
 
 
-class Region:
+class Region(CallStatistics):
     """All calls of one region on one rank, in the order they were recorded.
 
     Parameters
@@ -392,6 +404,9 @@ class Region:
     def _seconds(self, index: int) -> float:
         return float(self._statistic(index) / _NS) if self._count else 0.0
 
+    def _sum(self, index: int) -> Any:
+        return self._statistic(index) if self._count else 0
+
     @property
     def num_calls(self) -> int:
         """How many calls there were."""
@@ -399,16 +414,6 @@ class Region:
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def total_duration(self) -> float:
-        """The sum of all durations, s. A recursive region counts every level."""
-        return self._seconds(TOTAL)
-
-    @property
-    def inclusive_duration(self) -> float:
-        """Another name of ``total_duration``."""
-        return self.total_duration
 
     @property
     def _exclusive_total_ns(self) -> int:
@@ -424,21 +429,6 @@ class Region:
             )
         self._exclusive_total = _exact_sum(self._exclusive.ns())
         return self._exclusive_total
-
-    @property
-    def exclusive_duration(self) -> float:
-        """The sum of all exclusive durations, s. Raises NestingError."""
-        return self._exclusive_total_ns / _NS
-
-    @property
-    def total_exclusive_duration(self) -> float:
-        """Another name of ``exclusive_duration``."""
-        return self.exclusive_duration
-
-    @property
-    def average_duration(self) -> float:
-        """The mean duration, s."""
-        return float(self._statistic(TOTAL) / (self._count * _NS)) if self._count else 0.0
 
     @property
     def min_duration(self) -> float:
@@ -475,21 +465,6 @@ class Region:
         """When the latest call ended, s."""
         return self._seconds(END_MAXIMUM)
 
-    @property
-    def p50_duration(self) -> float | None:
-        """The median duration, s."""
-        return self.percentile_duration(50)
-
-    @property
-    def p95_duration(self) -> float | None:
-        """The 95th percentile of the durations, s."""
-        return self.percentile_duration(95)
-
-    @property
-    def p99_duration(self) -> float | None:
-        """The 99th percentile of the durations, s."""
-        return self.percentile_duration(99)
-
     def percentile_duration(self, percentile: float) -> float | None:
         """A percentile (0 to 100, interpolated linearly) of the durations, s; None if it is not known without single calls.
 
@@ -504,18 +479,6 @@ class Region:
             return None
         chunk = (self._columns.buffer("start_ns"), self._columns.buffer("end_ns"))
         return _core.percentiles([chunk], [wanted])[0] / _NS
-
-    @property
-    def gpu_total_duration(self) -> float | None:
-        """The device time of all calls of which it was measured, s."""
-        return float(self._statistic(GPU_TOTAL) / _NS) if self.has_gpu_timing else None
-
-    @property
-    def gpu_average_duration(self) -> float | None:
-        """The mean device time of the calls of which it was measured, s."""
-        if not self.has_gpu_timing:
-            return None
-        return float(self._statistic(GPU_TOTAL) / (self._statistic(GPU_COUNT) * _NS))
 
     @property
     def total_await_duration(self) -> float | None:
@@ -585,22 +548,7 @@ class Region:
 
     def get_summary(self) -> dict[str, Any]:
         """The statistics by name. ``exclusive_duration`` is None where calls overlap without nesting."""
-        summary: dict[str, Any] = {
-            "num_calls": self.num_calls,
-            "total_duration": self.total_duration,
-            "inclusive_duration": self.inclusive_duration,
-            "exclusive_duration": exclusive_or_none(self),
-            "average_duration": self.average_duration,
-            "min_duration": self.min_duration,
-            "max_duration": self.max_duration,
-            "first_duration": self.first_duration,
-            "last_duration": self.last_duration,
-            "std_duration": self.std_duration,
-        }
-        if self.has_gpu_timing:
-            summary["gpu_total_duration"] = self.gpu_total_duration
-            summary["gpu_average_duration"] = self.gpu_average_duration
-        return summary
+        return self._summary()
 
     def events(self, origin: float = 0.0) -> list[dict[str, Any]]:
         """One dict a call: ``call_index start end duration`` (s; ``start`` and ``end`` from ``origin``), and where recorded
@@ -707,14 +655,6 @@ class Region:
             if name != "num_calls":
                 lines.append(f"  {name} = {'unknown' if value is None else f'{value:.9g} s'}")
         return "\n".join(lines) + ">"
-
-
-def exclusive_or_none(region: Any) -> Any:
-    """``region.exclusive_duration``, or None where it cannot be known."""
-    try:
-        return region.exclusive_duration
-    except (_core.NestingError, EventDataUnavailableError):
-        return None
 
 
 def _restore_region(state: dict[str, Any], arrays: dict[str, Any], exclusive: Any) -> Region:

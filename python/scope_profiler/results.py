@@ -7,9 +7,10 @@ from functools import partial
 
 from scope_profiler import _core
 from scope_profiler.call_columns import ArrayExclusive, ProfileColumns, ProfileExclusive, RunColumns
+from scope_profiler.call_statistics import END_MAXIMUM, START_MINIMUM
 from scope_profiler.errors import EventDataUnavailableError
 from scope_profiler.mpi_region import MPIRegion
-from scope_profiler.region_results import END_MAXIMUM, START_MINIMUM, Region, origin_ns
+from scope_profiler.region_results import Region, origin_ns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -190,6 +191,23 @@ def _need_pandas() -> Any:
     return pandas
 
 
+class _LaneTable(dict):  # type: ignore[type-arg]
+    """A dict that says why a rank has no rows."""
+
+    def __init__(self, kind: str, rows: Mapping[int, Any]) -> None:
+        super().__init__(rows)
+        self._kind = kind
+
+    def __missing__(self, rank: object) -> Any:
+        if self:
+            raise KeyError(f"no {self._kind} of rank {rank!r}; there are those of {sorted(self)}")
+        setting = "track_threads" if self._kind == "threads" else "track_async"
+        raise KeyError(f"no {self._kind} of rank {rank!r}: the run recorded none (that takes {setting}=True)")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 class ProfilingResults:
     """The results of a run, collected or read from a file. A mapping-like container of :class:`MPIRegion` by name.
 
@@ -265,8 +283,8 @@ class ProfilingResults:
         self._likwid: dict[int, dict[str, LikwidRegionResult]] | None = dict(likwid or {})
         self._perf_events: dict[int, dict[str, PerfEventTotals]] | None = dict(perf_events or {})
         self._line_profile: dict[int, list[dict[str, Any]]] | None = dict(line_profile or {})
-        self._threads: dict[int, list[ThreadInfo]] | None = dict(threads or {})
-        self._tasks: dict[int, list[TaskInfo]] | None = dict(tasks or {})
+        self._threads: dict[int, list[ThreadInfo]] | None = _LaneTable("threads", threads or {})
+        self._tasks: dict[int, list[TaskInfo]] | None = _LaneTable("tasks", tasks or {})
         self._lanes: dict[int, tuple[dict[int, ThreadInfo], dict[int, TaskInfo]]] = {}
         self._time_range: tuple[tuple[int, int] | None, ...] = ()  # empty: not asked for yet
         self._usage: dict[int, dict[int, tuple[int, int]]] | None = None
@@ -502,7 +520,7 @@ class ProfilingResults:
         if self._threads is None or self._tasks is None:
             assert self._profile is not None
             threads, tasks = _lane_tables(self._profile)
-            self._threads, self._tasks = threads, tasks
+            self._threads, self._tasks = _LaneTable("threads", threads), _LaneTable("tasks", tasks)
         return self._threads, self._tasks
 
     @property

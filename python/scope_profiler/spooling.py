@@ -35,9 +35,19 @@ def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run
     beside the output is told once, as a RuntimeWarning too. ValueError for a value of the environment variable that means
     nothing.
     """
-    if not config.writes_file or not _wanted(config):
+    if not config.writes_file:
         return recorder.open(**options)
     output = os.path.abspath(config.file_path)
+    wanted = _wanted(config)
+    directory = os.path.dirname(output)
+    if not os.path.isdir(directory):
+        warn(
+            f"there is no directory {directory} to write {os.path.basename(output)} to: it must be there at finalize(), and until it "
+            "is written, calls are lost if the process is killed"
+        )
+        return recorder.open(**options)
+    if not wanted:
+        return recorder.open(**options)
     if config.link is None or config.link.rank == 0:
         _tell_orphans(output)
     try:
@@ -55,18 +65,23 @@ def _wanted(config: ProfilingConfig) -> bool:
         choice = _environment_choice()
     if choice == "auto":
         directory = os.path.dirname(os.path.abspath(config.file_path))
-        # Where there is no directory yet, making the spool fails and says so.
-        return not os.path.isdir(directory) or _core.spool_is_local(directory)
+        return os.path.isdir(directory) and _core.spool_is_local(directory)
     return bool(choice)
 
 
-def _environment_choice() -> bool | str:
-    from .settings import check_spool
+_WORDS: dict[str, bool | str] = {
+    **dict.fromkeys(("", "auto"), "auto"),
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
 
+
+def _environment_choice() -> bool | str:
     word = os.environ.get(VARIABLE, "").strip().lower()
-    known = {"": "auto", "auto": "auto", "1": True, "true": True, "yes": True, "on": True}
-    known.update({"0": False, "false": False, "no": False, "off": False})
-    return check_spool(VARIABLE, known.get(word, word))
+    if word not in _WORDS:
+        known = ", ".join(filter(None, _WORDS))
+        raise ValueError(f"the environment variable {VARIABLE} is one of {known}, not {os.environ[VARIABLE]!r}")
+    return _WORDS[word]
 
 
 def _open_spooled(recorder: Recorder, output: str, limit: int, options: dict[str, Any]) -> Run:

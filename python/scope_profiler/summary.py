@@ -9,9 +9,7 @@ import os
 import sys
 
 from scope_profiler import _core
-from scope_profiler.cli.terminal import Column, cut, display_width, printable, table
-from scope_profiler.mpi_region import imbalance
-from scope_profiler.region_results import (
+from scope_profiler.call_statistics import (
     END_MAXIMUM,
     FIRST,
     GPU_COUNT,
@@ -24,6 +22,8 @@ from scope_profiler.region_results import (
     START_MINIMUM,
     TOTAL,
 )
+from scope_profiler.cli.terminal import Column, cut, display_width, printable, table
+from scope_profiler.mpi_region import imbalance
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,6 +165,14 @@ def _percent(path: Path, parent: Path | None, to: _Table) -> str:
     return _share(path.exclusive if to.exclusive_mode else covered, to.session)
 
 
+def _own_percent(path: Path, to: _Table) -> str:
+    """The share of the path that is its own. On several threads at once that is of the wall clock, like the path's percentage."""
+    if path.exclusive is None or not path.inclusive:
+        return _share(path.exclusive, to.session)
+    covered = path.inclusive if to.exclusive_mode or path.covered is None else path.covered
+    return _share(covered * path.exclusive / path.inclusive, to.session)
+
+
 def _own_nothing(path: Path, to: _Table) -> str:
     return ""
 
@@ -207,7 +215,7 @@ _COLUMNS: dict[str, _RegionColumn] = {
     "percent": _RegionColumn(
         "% session",
         lambda path, parent, to: _percent(path, parent, to) if path.calls else "-",
-        lambda path, to: _share(path.exclusive, to.session),
+        _own_percent,
         True,
     ),
     "parent_percent": _RegionColumn(
@@ -501,18 +509,24 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
     return lines
 
 
-def _coroutine_table(tasks: Sequence[TaskInfo]) -> list[str]:
-    """Tasks by what they run."""
+def coroutine_sums(tasks: Iterable[TaskInfo]) -> dict[tuple[str, str], list[float]]:
+    """(coroutine, kind) -> how many tasks, how many of them done, their steps, s running, s awaiting."""
     groups: dict[tuple[str, str], list[float]] = {}
     for task in tasks:
-        sums = groups.setdefault((task.coro_name, task.kind), [0, 0, 0.0, 0.0])
-        for i, value in enumerate((1, task.steps, task.running_time, task.awaiting_time)):
+        sums = groups.setdefault((task.coro_name, task.kind), [0, 0, 0, 0.0, 0.0])
+        for i, value in enumerate((1, task.done, task.steps, task.running_time, task.awaiting_time)):
             sums[i] += value
+    return groups
+
+
+def _coroutine_table(tasks: Sequence[TaskInfo]) -> list[str]:
+    """Tasks by what they run."""
+    groups = coroutine_sums(tasks)
     columns = [Column("coroutine")]
     columns += [Column(title, number=True) for title in ("tasks", "steps", "running [s]", "awaiting [s]")]
-    busiest = sorted(groups.items(), key=lambda item: -item[1][2])
+    busiest = sorted(groups.items(), key=lambda item: -item[1][3])
     rows = []
-    for (name, kind), (count, steps, running, awaiting) in busiest[:_COROUTINES_SHOWN]:
+    for (name, kind), (count, _, steps, running, awaiting) in busiest[:_COROUTINES_SHOWN]:
         label = cut(printable(name), _NAME_WIDTH, middle=True) + (" (greenlet)" if kind == "greenlet" else "")
         rows.append([label, format_count(int(count)), format_count(int(steps)), f"{running:.6f}", f"{awaiting:.6f}"])
     lines = table(columns, rows)
@@ -537,7 +551,7 @@ def _notes(results: ProfilingResults, title: str, tree: _Tree, columns: Sequence
         ]
     lines += ["", "Times are in seconds. A region's total includes what it calls; (own) is the rest."]
     if any(path.recursive for path in _walk(tree.roots)):
-        lines.append("↻ recursive: the calls are those of all levels, the total is that of the outermost ones.")
+        lines.append("↻ recursive: the calls are those of all levels, the total is that of the outermost ones (total_duration sums all levels).")
     if "percent" in columns and not exclusive_mode:
         lines.append("% session is wall clock during which the region was open, on any thread, relative to the session.")
     if not results.has_event_data and not tree.nested:

@@ -423,13 +423,27 @@ static bool thread_table(sp_run *run, sp_profile *profile, uint32_t rank, sp_tim
     return true;
 }
 
+/* What a task does at the time of collection counts too: the ticks since `begin`, 0 if it does not do it. */
+static uint64_t under_way(const sp_run *run, sp_ticks begin)
+{
+    const sp_timeline *timeline = &run->timeline;
+    const sp_ticks now = timeline->count ? timeline->anchors[timeline->count - 1].ticks : 0;
+    return begin && now > begin ? now - begin : 0;
+}
+
 static bool task_row(const sp_run *run, const sp_task *task, sp_task_info *info, uint32_t rank, sp_timeline_cursor *cursor)
 {
     char buffer[32];
     const uint32_t coro = task->coro_name;
     const sp_timeline *timeline = &run->timeline;
-    const uint64_t running = atomic_load_explicit(&task->running, memory_order_relaxed);
-    const uint64_t suspended = atomic_load_explicit(&task->suspended, memory_order_relaxed);
+    uint64_t running = atomic_load_explicit(&task->running, memory_order_relaxed);
+    uint64_t suspended = atomic_load_explicit(&task->suspended, memory_order_relaxed);
+    if (atomic_load_explicit(&task->done, memory_order_relaxed) == 0) {
+        const sp_ticks step = atomic_load_explicit(&task->step_started, memory_order_relaxed);
+        const sp_ticks waiting = atomic_load_explicit(&task->last_step_end, memory_order_relaxed);
+        running += under_way(run, step);
+        if (step == 0) suspended += under_way(run, waiting);
+    }
     *info = (sp_task_info){.rank = rank, .index = task->index, .created_ns = relative(run, cursor, task->created),
                            .thread_index = atomic_load_explicit(&task->thread_index, memory_order_relaxed),
                            .done_ns = relative(run, cursor, atomic_load_explicit(&task->done, memory_order_relaxed)),

@@ -284,7 +284,9 @@ hid_t sp_hdf5_open(sp_hdf5_io *io)
     const hid_t list = access_list(io);
     if (list < 0) return list;
     const hid_t file = H5Fopen("profile", H5F_ACC_RDONLY, list);
+    const hid_t reasons = file < 0 ? H5Eget_current_stack() : -1; /* any other call forgets them */
     H5Pclose(list);
+    if (reasons >= 0) H5Eset_current_stack(reasons);
     return file;
 }
 
@@ -307,5 +309,8 @@ const char *sp_hdf5_reason(char *buffer, size_t size)
     reason_text text = {buffer, size};
     snprintf(buffer, size, "unknown HDF5 error");
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &text);
+    unsigned long long there, wanted;
+    if (sscanf(buffer, "truncated file: eof = %llu, sblock->base_addr = %*u, stored_eof = %llu", &there, &wanted) == 2)
+        snprintf(buffer, size, "it is cut off after %llu of %llu bytes", there, wanted);
     return buffer;
 }

@@ -58,12 +58,24 @@ static PyObject *raise_with(PyObject *type, const char *message)
     return NULL;
 }
 
+/* The message without "PATH", where it says "... PATH: why": OSError shows the path behind the message. New reference. */
+static PyObject *without_path(PyObject *message, PyObject *path)
+{
+    PyObject *named = PyUnicode_FromFormat(" %U: ", path);
+    PyObject *colon = PyUnicode_FromString(": ");
+    PyObject *text = named && colon ? PyUnicode_Replace(message, named, colon, 1) : NULL;
+    Py_XDECREF(named);
+    Py_XDECREF(colon);
+    return text;
+}
+
 /* OSError picks its subclass (FileNotFoundError, PermissionError, ...) by errno. */
 static PyObject *raise_os_error(int system, const char *message, const char *path)
 {
     PyObject *text = decode_message(message);
     PyObject *name = path ? PyUnicode_DecodeFSDefault(path) : Py_NewRef(Py_None);
     PyObject *exception = NULL;
+    if (text && name && system && path) Py_SETREF(text, without_path(text, name));
     if (text && name) {
         exception = system ? PyObject_CallFunction(PyExc_OSError, "iOO", system, text, name)
                            : PyObject_CallFunctionObjArgs(PyExc_OSError, text, NULL);

@@ -155,7 +155,7 @@ def test_a_full_disk_is_an_error_that_leaves_the_old_file(tmp_path: Path) -> Non
         noise = np.random.default_rng(0).integers(0, 2**62, 100_000)
         large = results_of(make([row(0, 0, len(noise))], {"start_ns": noise, "end_ns": noise}))
         for _ in range(3):
-            with pytest.raises(OSError, match="p.h5.*No space left") as caught:
+            with pytest.raises(OSError, match="No space left.*p.h5") as caught:
                 sp.write_profile(large, disk / "p.h5")
             assert caught.value.errno == 28
         assert (disk / "p.h5").read_bytes() == before and os.listdir(disk) == ["p.h5"]

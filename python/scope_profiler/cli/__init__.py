@@ -142,7 +142,7 @@ def _dispatch(arguments: list[str], output: Output) -> int:
     if prepare is not None:
         rest, extra = prepare(rest)
     parser = build_parser(f"{PROGRAM} {name}", summary, command)
-    parsed = parser.parse_args(rest)
+    parsed = parser.parse(rest)
     if extra is not None:
         parsed.program = extra
     return int(command.execute(parsed, output))

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from scope_profiler.cli import CommandError
-from scope_profiler.cli.terminal import Progress, one_line
+from scope_profiler.cli.terminal import Progress, reason_of
 
 if TYPE_CHECKING:
     from scope_profiler.results import MPIRegion, ProfilingResults
@@ -29,14 +29,54 @@ __all__ = [
 ]
 
 
+class _MisplacedFiles(CommandError):
+    """Files are missing, or a value of an option is none: files may have been taken for values."""
+
+
 class _Parser(argparse.ArgumentParser):
-    """argparse, but an error is one line."""
+    """argparse, but an error is one line, and the files may follow an option that takes several values."""
 
     def error(self, message: str) -> NoReturn:
-        raise CommandError(f"{message} (see {self.prog} --help)")
+        kind = _MisplacedFiles if "required" in message or message.startswith("argument ") else CommandError
+        raise kind(f"{message} (see {self.prog} --help)")
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """parse_args(), but where files are missing, those at the end of an option's values are taken for them."""
+        try:
+            return self.parse_args(arguments)
+        except _MisplacedFiles:
+            files, others = self._files_among_values(arguments)
+            if not files:
+                raise
+            return self.parse_args([*files, *others])
+
+    def _files_among_values(self, arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+        """(files, the rest): words that are files, at the end of the values of an option that takes several, all but its first."""
+        several = {name for action in self._actions if action.nargs == "+" for name in action.option_strings}
+        files: list[str] = []
+        others: list[str] = []
+        begin = len(arguments)  # where the values of such an option begin
+        for place, word in enumerate(arguments):
+            if word.startswith("-"):
+                begin = place + 2 if word in several else len(arguments)
+            values_end = place + 1 == len(arguments) or arguments[place + 1].startswith("-")
+            others.append(word)
+            if values_end and place >= begin:
+                tail: list[str] = []
+                while place >= begin and _is_files(arguments[place]):
+                    tail.insert(0, others.pop())
+                    place -= 1
+                files += tail
+        return files, others
 
 
-def build_parser(program: str, summary: str, command: ModuleType) -> argparse.ArgumentParser:
+def _is_files(word: str) -> bool:
+    import glob
+
+    return os.path.isfile(word) or (glob.has_magic(word) and any(map(os.path.isfile, glob.iglob(word))))
+
+
+def build_parser(program: str, summary: str, command: ModuleType) -> _Parser:
     """The parser of a command's module."""
     parser = _Parser(
         prog=program,
@@ -122,8 +162,7 @@ def load_profile(path: str, progress: str | None = None) -> ProfilingResults:
     except FileNotFoundError:
         raise CommandError(f"{path}: no such file") from None
     except (OSError, ValueError, KeyError, UnicodeError, EOFError) as error:
-        text = one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)
-        raise CommandError(text if os.fspath(path) in text else f"{path}: {text}") from None
+        raise CommandError(reason_of(error, os.fspath(path))) from None
 
 
 def load_runs(arguments: argparse.Namespace) -> list[ProfilingResults]:

@@ -8,7 +8,7 @@ import re
 
 from scope_profiler import _core
 from scope_profiler.cli import CommandError
-from scope_profiler.cli.terminal import Output, Progress, one_line, printable
+from scope_profiler.cli.terminal import Output, Progress, one_line, printable, reason_of
 from scope_profiler.profile_io import write_profile
 from scope_profiler.spool_profile import recover
 
@@ -35,7 +35,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     except FileNotFoundError:
         raise CommandError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
-        raise _failure(path, error) from None
+        raise CommandError(reason_of(error, path)) from None
     calls = sum(region.num_calls for region in results.get_regions())
     if calls:
         target = arguments.output or _free_name(path)
@@ -43,7 +43,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
             with Progress(f"writing {target}"):
                 write_profile(results, target)
         except (OSError, ValueError) as error:
-            raise _failure(target, error) from None
+            raise CommandError(reason_of(error, target)) from None
         output.line(printable(f"wrote {target}: {_describe(calls, len(results.region_names), facts)}"))
     else:
         output.line(printable(f"{path} holds no call that is not written"))
@@ -51,11 +51,6 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         output.line("recording had stopped at the limit of the spool's size: later calls are missing")
     _dispose(path, output, keep=arguments.keep, alive=alive, damaged=facts["damaged_bytes"])
     return 0 if calls else 1
-
-
-def _failure(path: str, error: Exception) -> CommandError:
-    text = one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)
-    return CommandError(text if path in text else f"{path}: {text}")
 
 
 def _free_name(spool: str) -> str:

@@ -10,7 +10,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from scope_profiler.cli import INTERRUPTED, PROGRAM, USAGE_ERROR, CommandError, complain
-from scope_profiler.cli.terminal import Output, one_line
+from scope_profiler.cli.terminal import Output, one_line, reason_of
 
 DESCRIPTION = (
     "Run a Python program as `python SCRIPT` would, with the regions that it marks recorded. Options come before the script; what "
@@ -165,6 +165,7 @@ class _Recording:
                 scope_profiler.setup(**settings)
             except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
                 raise CommandError(one_line(error)) from None
+        scope_profiler.ProfileManager._state.started_by = f"`{PROGRAM} run`"
         for warning in told:  # no line of the program is to blame
             complain(f"{PROGRAM}: {one_line(warning.message)}")
         # Registered before the program's own handlers, hence called after them: at that point its threads have ended too.
@@ -189,7 +190,7 @@ class _Recording:
         try:
             results = ProfileManager._state.finish(verbose=False, return_results=not self._arguments.quiet)
         except BaseException as error:  # the last handler of the process: there is nobody above it
-            complain(f"{PROGRAM}: the profile was not written: {one_line(error)}")
+            complain(f"{PROGRAM}: the profile was not written: {reason_of(error)}")
             return False
         if results is None or self._arguments.quiet:
             return True

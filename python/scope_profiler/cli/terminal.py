@@ -11,7 +11,8 @@ if TYPE_CHECKING:  # `--version` is to be quick: typing and its like are not nee
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
-__all__ = ["Column", "Output", "Progress", "cut", "display_width", "one_line", "printable", "table"]
+__all__ = ["Column", "Output", "Progress", "cut", "display_width", "one_line",
+    "printable", "reason_of", "table"]
 
 # Characters that format text (category Cf) and may stay: they join or split letters and emoji, and move nothing.
 _HARMLESS_FORMAT = frozenset("\u00ad\u200c\u200d\ufeff")
@@ -46,6 +47,16 @@ def printable(text: object) -> str:
 def one_line(error: object) -> str:
     """An error's message as one printable line."""
     return printable(" ".join(str(error).split()) or type(error).__name__)
+
+
+def reason_of(error: BaseException, path: str | None = None) -> str:
+    """Why something failed, as one line that names the file once: ``path``, or the one that an OSError is about."""
+    text: object = error
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+        path = path if path is not None or error.filename is None else os.fsdecode(error.filename)
+    line = one_line(text)
+    return line if path is None or path in line else one_line(f"{path}: {line}")
 
 
 def display_width(text: str) -> int:

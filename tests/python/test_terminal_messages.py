@@ -1,0 +1,152 @@
+"""What a reader is told: about files that cannot be read or written, missing lanes, and runs that others began."""
+
+import asyncio
+import os
+import re
+import time
+
+import pytest
+
+import scope_profiler as sp
+from export_helpers import int64, region, results_of
+from scope_profiler.cli import main
+from scope_profiler.cli.arguments import build_parser
+from scope_profiler.profile_manager import ProfileManager
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sp.write_profile(results_of({"solve": {0: region([0], [100])}, "io": {0: region([10], [20])}}), "run.h5")
+    return "run.h5"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "--include", "solve", "run.h5"],
+        ["inspect", "--include", "solve", "io", "run.h5", "--regions-only"],
+        ["inspect", "--columns", "region", "calls", "run.h5"],
+        ["inspect", "--regions-only", "--exclude", "nothing", "run.h5"],
+        ["inspect", "--include", "solve", "r*.h5"],
+        ["diff", "--include", "solve", "run.h5", "run.h5"],
+        ["plot", "gantt", "--include", "solve", "run.h5", "-o", "g.svg"],
+    ],
+)
+def test_files_may_follow_an_option_of_several_values(profile, arguments, capsys):
+    assert main(arguments) == 0
+    assert "solve" in capsys.readouterr().out or os.path.exists("g.svg")
+
+
+def test_a_pattern_that_is_a_file_too_stays_a_pattern_where_the_file_is_given(profile, capsys):
+    open("io", "w").close()
+    assert main(["inspect", profile, "--regions-only", "--include", "solve", "io"]) == 0
+    assert "io" in capsys.readouterr().out
+
+
+def test_a_missing_file_is_still_told(profile, capsys):
+    assert main(["inspect", "--include", "solve", "none.h5"]) == 2
+    assert "FILE" in capsys.readouterr().err
+
+
+def test_only_values_of_options_of_several_values_are_taken_for_files(profile):
+    import scope_profiler.cli.inspect as command
+
+    parser = build_parser("p", "summary", command)
+    taken = parser._files_among_values(["--sort", "run.h5", "--include", "run.h5", "run.h5", "--depth", "3"])
+    assert taken == (["run.h5"], ["--sort", "run.h5", "--include", "run.h5", "--depth", "3"])
+
+
+def test_a_truncated_file_says_where_it_ends(profile, capsys):
+    with open(profile, "rb") as file:
+        content = file.read()
+    with open("cut.h5", "wb") as file:
+        file.write(content[:3000])
+    assert main(["inspect", "cut.h5"]) == 2
+    line = capsys.readouterr().err
+    found = re.search(r"cut.h5 is damaged: HDF5 cannot open it \(it is cut off after 3000 of (\d+) bytes\)", line)
+    assert found and len(content) - 24 <= int(found[1]) <= len(content)  # a seal of 24 bytes is behind what HDF5 knows of
+    assert line.count("cut.h5") == 1
+
+
+def test_an_error_names_the_file_once(tmp_path):
+    target = tmp_path / "none" / "x.h5"
+    with pytest.raises(FileNotFoundError) as caught:
+        sp.write_profile(results_of({"a": {0: region([0], [1])}}), target)
+    assert str(caught.value).count(str(target)) == 1
+    assert caught.value.filename == str(target)
+
+
+def test_lanes_that_were_not_recorded_say_so():
+    manager = ProfileManager()
+    with manager.session(output=None, verbose=False, return_results=True) as run:
+        with manager.region("a"):
+            pass
+    with pytest.raises(KeyError, match="recorded none .*track_threads=True"):
+        run.results.threads[0]
+    with pytest.raises(KeyError, match="track_async=True"):
+        run.results.tasks[0]
+    assert run.results.threads == {} and run.results.threads.get(0) is None
+    with manager.session(output=None, verbose=False, return_results=True, track_threads=True) as run:
+        pass
+    with pytest.raises(KeyError, match=r"rank 3; there are those of \[0\]"):
+        run.results.threads[3]
+
+
+def test_a_wrong_word_for_the_spool_names_the_right_ones(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCOPE_PROFILER_SPOOL", "maybe")
+    with pytest.raises(ValueError, match="SCOPE_PROFILER_SPOOL is one of auto, 1, .*, off, not 'maybe'"):
+        ProfileManager().setup(output=tmp_path / "p.h5")
+
+
+def test_a_missing_directory_is_told_at_setup_even_without_a_spool(tmp_path):
+    with pytest.warns(RuntimeWarning, match="there is no directory .*none to write p.h5 to"):
+        ProfileManager().setup(output=tmp_path / "none" / "p.h5", spool=False)
+
+
+def test_run_of_a_program_with_a_session_of_its_own_says_who_began_the_other(tmp_path, python):
+    script = tmp_path / "app.py"
+    script.write_text("import scope_profiler as sp\nwith sp.session(output=None):\n    pass\n")
+    done = python(
+        "import sys; from scope_profiler.cli import main; sys.exit(main(['run', '-q', '-o', 'o.h5', 'app.py']))", check=False
+    )
+    assert done.returncode == 1
+    assert "`scope-profiler run` began it" in done.stderr and "run it with python" in done.stderr
+
+
+def test_own_time_is_never_more_than_the_region(capsys):
+    threads = {"threads": int64([0, 1, 2])}
+    run = results_of(
+        {
+            "scope_profiler.session": {0: region([0], [100], [0])},
+            "work": {0: region([0, 0, 0], [100, 100, 100], **threads)},
+            "part": {0: region([0, 0, 0], [10, 10, 10], **threads)},
+        }
+    )
+    run.print_summary(include=["work", "part", "scope"], columns=["region", "percent"], suppress_notes=True)
+    shares = [float(word[:-1]) for word in capsys.readouterr().out.split() if word.endswith("%") and word != "%"]
+    assert shares and max(shares) <= 100.0
+
+
+def test_a_task_that_waits_at_the_end_has_waited_till_then():
+    manager = ProfileManager()
+    results = {}
+
+    async def waits():
+        with manager.region("quick"):
+            pass
+        await asyncio.sleep(30)
+
+    async def main_task():
+        task = asyncio.create_task(waits(), name="waiting")
+        await asyncio.sleep(0)
+        time.sleep(0.05)
+        results["then"] = manager.finalize(verbose=False, return_results=True)
+        task.cancel()
+
+    manager.setup(output=None, track_async=True)
+    asyncio.run(main_task())
+    (waiting,) = [task for task in results["then"].tasks[0] if task.name == "waiting"]
+    (running,) = [task for task in results["then"].tasks[0] if "main_task" in task.coro_name]
+    assert not waiting.done and 0.05 <= waiting.awaiting_time < 20
+    assert not running.done and running.running_time >= 0.05

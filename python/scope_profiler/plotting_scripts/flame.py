@@ -247,12 +247,15 @@ class _FlameGraph(_Flame):
     def table_columns(self) -> dict[str, Any]:
         tree = self.tree
         count = len(tree)
-        lanes = {lane: lane_text(self.run.results, self.rank, lane) for lane in np.unique(tree.lane).tolist()}
-        return {
+        order = np.lexsort((np.arange(count), self.depth, self.start, tree.lane))  # callers before what they call
+        place = np.empty(count, np.int64)
+        place[order] = np.arange(count)
+        parent = np.where(tree.parent >= 0, place[tree.parent], -1)
+        columns: dict[str, Any] = {
             "file": np.full(count, self.run.label, object),
             "rank": np.full(count, self.rank, np.int64),
-            "call_id": np.arange(count),
-            "parent_call_id": or_none(tree.parent),
+            "call_id": place,
+            "parent_call_id": or_none(parent),
             "region": np.array(self.names, object)[tree.region],
             "call_path": np.array(_path_texts(tree), object),
             "depth": self.depth,
@@ -260,8 +263,11 @@ class _FlameGraph(_Flame):
             "end_seconds": self.end / 1e9,
             "inclusive_duration_seconds": tree.inclusive / 1e9,
             "exclusive_duration_seconds": tree.exclusive / 1e9,
-            **({"lane": np.array([lanes[lane] for lane in tree.lane.tolist()], object)} if self.calls.tracked else {}),
         }
+        if self.calls.tracked:
+            lanes = {lane: lane_text(self.run.results, self.rank, lane) for lane in np.unique(tree.lane).tolist()}
+            columns["lane"] = np.array([lanes[lane] for lane in tree.lane.tolist()], object)
+        return {name: values[order] for name, values in columns.items()}
 
 
 def shown_depth(calls: Calls) -> _Ints:

@@ -152,6 +152,8 @@ def _check_work(work: Sequence[float], count: int) -> None:
 def _x_of(run: Run, field: str) -> float:
     if field == "num_ranks":
         return run.results.num_ranks
+    if field == "total_cores" and field not in run.results.metadata:
+        return run.results.num_ranks * _x_of(run, "omp_num_threads")
     if field not in run.results.metadata:
         known = ", ".join(["num_ranks", *sorted(run.results.metadata)])
         raise ValueError(f"{run.label} has no {field!r} in its metadata; it has {known}")

@@ -308,6 +308,10 @@ def read_samples(path: str | os.PathLike[str], /) -> tuple[int, int, int, list[s
 
 # -- profiles, continued -----------------------------------------------------------------------------------------------
 
+def stack_profiles(profiles: Sequence[Profile], names: Sequence[str | None], *, align: bool = False) -> Profile:
+    """Processes side by side in one Profile, their ranks counted on where two share one; ``align`` moves their times onto the
+    clock of the first. ValueError."""
+
 class RankLink(Protocol):
     """How this rank reaches the others."""
 

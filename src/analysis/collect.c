@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/note.h"
 #include "core/registry.h"
@@ -469,6 +470,26 @@ static bool task_table(sp_run *run, sp_profile *profile, uint32_t rank, sp_timel
     return true;
 }
 
+/* This process, and its clock against the calendar's at the start and now. A restored run was another process. */
+static bool process_table(const sp_run *run, sp_profile *profile, uint32_t rank)
+{
+    profile->processes = calloc(1, sizeof *profile->processes);
+    if (profile->processes == NULL) return false;
+    sp_process_info *info = profile->processes;
+    *info = (sp_process_info){.rank = rank, .error_ns = SP_UNKNOWN};
+    profile->process_count = 1;
+    if (run->started_at.error_ns >= 0) {
+        const sp_sync_point now = sp_sync_with_calendar();
+        const sp_sync_point *worse = now.error_ns > run->started_at.error_ns ? &now : &run->started_at;
+        *info = (sp_process_info){.rank = rank, .pid = getpid(), .clock_domain = sp_platform_clock_domain(),
+                                  .start_ns = run->started_at.local_ns, .start_reference_ns = run->started_at.reference_ns,
+                                  .end_ns = now.local_ns, .end_reference_ns = now.reference_ns, .error_ns = worse->error_ns};
+    }
+    info->name = strdup("");
+    info->reference = strdup(info->error_ns >= 0 ? "realtime" : "");
+    return info->name && info->reference;
+}
+
 sp_status sp_run_tables(sp_run *run, uint32_t rank, sp_profile *profile, sp_error *error)
 {
     pthread_mutex_lock(&run->lock);
@@ -477,7 +498,7 @@ sp_status sp_run_tables(sp_run *run, uint32_t rank, sp_profile *profile, sp_erro
     const bool made = (!run->tracks_threads || thread_table(run, profile, rank, &cursor)) &&
         (!run->tracks_tasks || task_table(run, profile, rank, &cursor));
     pthread_mutex_unlock(&run->lock);
-    return made ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory for the tables of threads and tasks");
+    return made && process_table(run, profile, rank) ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory for the tables of threads and tasks");
 }
 
 /* ---- after: take finished blocks, and logs of threads that ended, off the run ---- */

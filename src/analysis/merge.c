@@ -397,11 +397,56 @@ static bool reserve_lanes(sp_profile *out, size_t threads, size_t tasks)
     return out->threads && out->tasks;
 }
 
+static bool add_process(sp_profile *out, const sp_process_info *process)
+{
+    bool ok = true;
+    sp_process_info *larger = realloc(out->processes, (out->process_count + 1) * sizeof *larger);
+    if (larger == NULL) return false;
+    out->processes = larger;
+    sp_process_info *copy = &larger[out->process_count++];
+    *copy = *process;
+    copy->name = copy_text(process->name, &ok);
+    copy->reference = copy_text(process->reference, &ok);
+    return ok;
+}
+
+static int by_process_rank(const void *left, const void *right)
+{
+    const sp_process_info *a = left, *b = right;
+    return (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static int by_rank_alone(const void *key, const void *element)
+{
+    const uint32_t rank = *(const uint32_t *)key, other = ((const sp_process_info *)element)->rank;
+    return (rank > other) - (rank < other);
+}
+
+/* The processes of all sets, one a rank: the first set that has the rank tells. */
+static bool add_processes(plan *p)
+{
+    sp_profile *out = p->out;
+    for (size_t i = 0; i < p->part_count; i++) {
+        const size_t before = out->process_count;
+        for (size_t k = 0; k < p->parts[i]->process_count; k++) {
+            const sp_process_info *process = &p->parts[i]->processes[k];
+            const bool known = before && bsearch(&process->rank, out->processes, before, sizeof *process, by_rank_alone);
+            if (!known && !add_process(out, process)) return false;
+        }
+        if (out->process_count) qsort(out->processes, out->process_count, sizeof *out->processes, by_process_rank);
+    }
+    return true;
+}
+
 static bool copy_last_lanes(plan *p)
 {
     const sp_profile *source = NULL;
     for (size_t i = 0; i < p->part_count; i++) {
         if (p->parts[i]->has_threads) source = p->parts[i];
+    }
+    const sp_profile *last = p->parts[p->part_count - 1];
+    for (size_t i = 0; i < last->process_count; i++) {
+        if (!add_process(p->out, &last->processes[i])) return false;
     }
     if (source == NULL) return true;
     const lane_shift none = {0};
@@ -881,7 +926,7 @@ static sp_status put_side_by_side(plan *p, sp_error *error)
     bool ok = true;
     for (sp_column column = SP_COLUMN_START; ok && column < SP_COLUMN_COUNT; column++) ok = fill_column(p, column);
     for (size_t i = 0; ok && i < p->part_count; i++) ok = add_metadata(p->out, p->parts[i]) && add_aux(p->out, p->parts[i]);
-    ok = ok && place_lanes(p, &u);
+    ok = ok && place_lanes(p, &u) && add_processes(p);
     /* Where a tree is made again, sums by call path are those of the old ones. */
     bool remade = false;
     for (size_t i = 0; i < u.count; i++) remade |= u.uses[i].sets > 1 && !p->out->summary_only && !p->out->aggregate;

@@ -150,6 +150,11 @@ static void free_lanes(sp_profile *profile)
         free(profile->tasks[i].coro_name);
     }
     free(profile->tasks);
+    for (size_t i = 0; i < profile->process_count; i++) {
+        free(profile->processes[i].name);
+        free(profile->processes[i].reference);
+    }
+    free(profile->processes);
 }
 
 /* Rows and lanes from which on freeing them leaves megabytes in malloc, between what was allocated since. */
@@ -255,6 +260,8 @@ sp_profile *sp_profile_copy(sp_profile *profile, bool own_rows)
     copy->has_threads = profile->has_threads;
     copy->tasks = profile->tasks;
     copy->task_count = profile->task_count;
+    copy->processes = profile->processes;
+    copy->process_count = profile->process_count;
     copy->stored_paths = profile->stored_paths;
     copy->aux = profile->aux;
     copy->aux_count = profile->aux_count;

@@ -9,6 +9,7 @@
  *       end_ns     [ ...                                 ]
  *       call_ids, parent_ids, thread_ids, task_ids, await_ns, gpu_ns     each NULL when not recorded
  *     threads[], tasks[]   lane tables, all ranks; times relative to the run's start; -1 = unknown
+ *     processes[]          one a rank, with what is known of its clock
  *     stored_paths         totals by call path            metadata[]  typed key/value pairs
  *     aux[]                per-rank groups kept as they are
  *
@@ -74,6 +75,20 @@ typedef struct sp_task_info {
     int64_t thread_index, created_ns, done_ns, steps, running_ns, suspended_ns;
     int64_t creator_thread, creator_task; /* the lane that made it: thread (-1: unknown) and task (-1: its own lane) */
 } sp_task_info;
+
+/*
+ * One process that recorded: a rank, and how its clock relates to others. Processes of one clock domain (0: unknown) stamp their
+ * calls with the same clock. Else the two sync points tell what a reference clock showed at two moments of the local one: that
+ * is an offset and a drift. All in ns; the points are equal when there is one only.
+ */
+typedef struct sp_process_info {
+    uint32_t rank;
+    int64_t pid, clock_domain;
+    int64_t start_ns, start_reference_ns, end_ns, end_reference_ns;
+    int64_t error_ns;  /* half of the time that reading both clocks took; SP_UNKNOWN: there are no sync points */
+    char *name;        /* "" or what it is called */
+    char *reference;   /* "realtime", "rank 0" or "" */
+} sp_process_info;
 
 typedef enum sp_value_kind { SP_VALUE_INT, SP_VALUE_FLOAT, SP_VALUE_BOOL, SP_VALUE_STRING, SP_VALUE_STRINGS } sp_value_kind;
 
@@ -149,6 +164,8 @@ typedef struct sp_profile {
     bool has_threads; /* an empty thread table is not the same as none */
     sp_task_info *tasks;
     size_t task_count;
+    sp_process_info *processes; /* ascending rank */
+    size_t process_count;
     struct sp_path_summary *stored_paths; /* the summary by call path that the file keeps, owned; NULL: none */
     sp_metadata *metadata;
     size_t metadata_count;

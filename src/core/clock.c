@@ -205,3 +205,17 @@ int64_t sp_timeline_duration(const sp_timeline *timeline, uint64_t ticks)
     if (is_in_ns(timeline) || timeline->count < 2) return (int64_t)ticks;
     return (int64_t)((double)ticks / ticks_a_ns(&timeline->anchors[0], &timeline->anchors[timeline->count - 1]));
 }
+
+#define SYNC_TRIES 5
+
+sp_sync_point sp_sync_with_calendar(void)
+{
+    sp_sync_point best = {.error_ns = -1};
+    for (int i = 0; i < SYNC_TRIES; i++) {
+        const int64_t before = sp_clock_ns(), calendar = sp_platform_realtime_ns(), after = sp_clock_ns();
+        const int64_t half = (after - before) / 2;
+        if (calendar < 0 || half < 0 || (best.error_ns >= 0 && half >= best.error_ns)) continue;
+        best = (sp_sync_point){.local_ns = before + half, .reference_ns = calendar, .error_ns = half};
+    }
+    return best;
+}

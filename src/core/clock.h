@@ -101,4 +101,14 @@ int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks);
 /* A duration near the end of the timeline, in ns (for counters of ticks, such as a task's running time). */
 int64_t sp_timeline_duration(const sp_timeline *timeline, uint64_t ticks);
 
+/*
+ * What the calendar's clock (CLOCK_REALTIME) showed at a moment of ours: how clocks of different hosts are brought together.
+ * `error_ns` is half of the time between the two readings of ours around it, the smallest of a few tries; -1: there is none.
+ */
+typedef struct sp_sync_point {
+    int64_t local_ns, reference_ns, error_ns;
+} sp_sync_point;
+
+sp_sync_point sp_sync_with_calendar(void);
+
 #endif

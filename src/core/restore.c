@@ -19,6 +19,7 @@ sp_run *sp_run_restore(const sp_restore_options *options)
     run->stride = options->tracks_tasks ? sizeof(sp_async_slot) : sizeof(sp_slot);
     run->started = options->started;
     run->start_ns = options->start_ns;
+    run->started_at.error_ns = -1;
     pthread_mutex_init(&run->collecting, NULL);
     pthread_mutex_init(&run->lock, NULL);
     return run;

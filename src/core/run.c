@@ -41,6 +41,7 @@ sp_status sp_run_open(const sp_run_options *options, sp_switch *gate, sp_run **o
     run->opener = sp_platform_thread_id();
     sp_timeline_anchor(&run->timeline, 0);
     run->started = sp_clock_read();
+    run->started_at = sp_sync_with_calendar();
     run->start_ns = run->timeline.count ? run->timeline.anchors[0].ns : sp_clock_ns();
     if (options->store) {
         run->store = sp_store_share(options->store);

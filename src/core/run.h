@@ -37,6 +37,7 @@ struct sp_run {
     size_t first_block; /* slots of a log's first block */
     sp_ticks started;
     int64_t start_ns;
+    sp_sync_point started_at; /* what the calendar clock showed then */
     int64_t opener; /* the system's id of the thread that opened it, until that has a row */
     sp_switch *gate; /* set to the token while the run records */
     _Atomic(bool) follows; /* the front end's hooks are in place: threads and tasks are to be followed */

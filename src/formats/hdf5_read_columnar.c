@@ -527,6 +527,37 @@ static int64_t *creator_column(table *t, const char *name)
     return values;
 }
 
+static sp_status read_processes(sp_reader *reader)
+{
+    static const char *const names[LANE_NUMBERS] = {"ranks", "pid", "clock_domain", "start_ns", "start_reference_ns",
+                                                    "end_ns", "end_reference_ns", "error_ns"};
+    sp_profile *profile = reader->profile;
+    int64_t *c[LANE_NUMBERS] = {0};
+    table t = open_table(reader, "/process_table");
+    if (t.status != SP_OK || t.group < 0) return t.status;
+    read_lane_numbers(&t, names, c);
+    char **texts = text_column(&t, "name", REQUIRED);
+    char **references = text_column(&t, "reference", REQUIRED);
+    if (t.status == SP_OK) {
+        profile->processes = calloc(t.count ? t.count : 1, sizeof *profile->processes);
+        if (profile->processes == NULL) t.status = SP_ERR_NO_MEMORY;
+    }
+    for (uint64_t i = 0; t.status == SP_OK && i < t.count; i++) {
+        if (!sp_reader_wants_rank(reader, c[0][i])) continue;
+        profile->processes[profile->process_count++] = (sp_process_info){
+            .rank = (uint32_t)c[0][i], .pid = c[1][i], .clock_domain = c[2][i], .start_ns = c[3][i],
+            .start_reference_ns = c[4][i], .end_ns = c[5][i], .end_reference_ns = c[6][i], .error_ns = c[7][i],
+            .name = texts[i], .reference = references[i],
+        };
+        texts[i] = references[i] = NULL;
+    }
+    free_texts(texts, texts ? t.count : 0);
+    free_texts(references, references ? t.count : 0);
+    free_lane_numbers(c);
+    close_table(&t);
+    return t.status;
+}
+
 static sp_status read_tasks(sp_reader *reader)
 {
     static const char *const names[LANE_NUMBERS] = {"ranks",   "index", "thread_index", "created_ns",
@@ -628,6 +659,7 @@ sp_status sp_reader_columnar(sp_reader *reader)
     const bool whole = reader->selection->regions == NULL; /* a path leads through regions that may not be wanted */
     if (status == SP_OK && reader->selection->summary && whole) status = sp_summary_read_paths(reader);
     free_index(&index);
+    if (status == SP_OK) status = read_processes(reader);
     if (status == SP_OK) status = read_threads(reader);
     return status == SP_OK ? read_tasks(reader) : status;
 }

@@ -796,6 +796,36 @@ static void put_tasks(writer *w)
     if (group >= 0) H5Gclose(group);
 }
 
+LANE_NUMBER(process, rank)
+LANE_NUMBER(process, pid)
+LANE_NUMBER(process, clock_domain)
+LANE_NUMBER(process, start_ns)
+LANE_NUMBER(process, start_reference_ns)
+LANE_NUMBER(process, end_ns)
+LANE_NUMBER(process, end_reference_ns)
+LANE_NUMBER(process, error_ns)
+LANE_TEXT(process, name)
+LANE_TEXT(process, reference)
+
+static void put_processes(writer *w)
+{
+    const sp_process_info *processes = w->profile->processes;
+    const size_t count = w->profile->process_count;
+    if (count == 0) return;
+    const hid_t group = new_group(w, w->file, "process_table");
+    put_numbers(w, group, "ranks", H5T_STD_U32LE, count, processes, process_rank);
+    put_numbers(w, group, "pid", H5T_STD_I64LE, count, processes, process_pid);
+    put_numbers(w, group, "clock_domain", H5T_STD_I64LE, count, processes, process_clock_domain);
+    put_numbers(w, group, "start_ns", H5T_STD_I64LE, count, processes, process_start_ns);
+    put_numbers(w, group, "start_reference_ns", H5T_STD_I64LE, count, processes, process_start_reference_ns);
+    put_numbers(w, group, "end_ns", H5T_STD_I64LE, count, processes, process_end_ns);
+    put_numbers(w, group, "end_reference_ns", H5T_STD_I64LE, count, processes, process_end_reference_ns);
+    put_numbers(w, group, "error_ns", H5T_STD_I64LE, count, processes, process_error_ns);
+    put_texts(w, group, "name", count, processes, process_name);
+    put_texts(w, group, "reference", count, processes, process_reference);
+    if (group >= 0) H5Gclose(group);
+}
+
 /* -- groups carried through -- */
 
 static hid_t array_type(const writer *w, sp_array_kind kind)
@@ -949,6 +979,7 @@ static void put_everything(writer *w)
     if (names >= 0) H5Gclose(names);
     put_threads(w);
     put_tasks(w);
+    put_processes(w);
     if (w->remote) put_remote_events(w);
     else put_events(w); /* meanwhile the summary is made */
     if (sp_summary_job_wait(&w->summary) != SP_OK) fail_memory(w);

@@ -185,6 +185,21 @@ static void move_kind(image *i, void *kind, size_t size, uint32_t last)
     else memcpy(kind, &value, size);
 }
 
+static void move_processes(image *i, sp_profile *p)
+{
+    p->processes = move_array(i, p->processes, &p->process_count, sizeof *p->processes);
+    for (size_t k = 0; k < p->process_count; k++) {
+        sp_process_info *process = &p->processes[k], texts = *process;
+        MOVE(i, *process);
+        if (i->reading) texts.name = texts.reference = NULL;
+        process->name = process->reference = NULL;
+        move_required(i, &texts.name);
+        move_required(i, &texts.reference);
+        process->name = texts.name;
+        process->reference = texts.reference;
+    }
+}
+
 static void move_metadata(image *i, sp_profile *p)
 {
     p->metadata = move_array(i, p->metadata, &p->metadata_count, sizeof *p->metadata);
@@ -292,6 +307,7 @@ static void move_profile(image *i, sp_profile *p)
     move_rows(i, p);
     move_threads(i, p);
     move_tasks(i, p);
+    move_processes(i, p);
     move_metadata(i, p);
     move_aux(i, p);
     move_paths(i, p);

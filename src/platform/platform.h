@@ -21,6 +21,13 @@ void sp_platform_thread_name(char *name, size_t size);
 /* ns of CLOCK_MONOTONIC. */
 int64_t sp_platform_monotonic_ns(void);
 
+/* ns of CLOCK_REALTIME. */
+int64_t sp_platform_realtime_ns(void);
+
+/* A number for the clock domain: processes with the same one read the same CLOCK_MONOTONIC (one boot of one host, one time
+ * namespace). 0: not known. */
+int64_t sp_platform_clock_domain(void);
+
 /* Whether the processor's counter is invariant and the kernel's own clock is built on it. */
 bool sp_platform_counter_usable(void);
 

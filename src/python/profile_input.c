@@ -428,6 +428,45 @@ done:
     return result;
 }
 
+static int take_processes(sp_profile *profile, PyObject *mapping)
+{
+    static const char *const names[TABLE_COLUMNS] = {"ranks", "pid", "clock_domain", "start_ns", "start_reference_ns",
+                                                     "end_ns", "end_reference_ns", "error_ns"};
+    if (mapping == Py_None) return 0;
+    table_reader table = {mapping, UINT64_MAX};
+    int64_t *c[TABLE_COLUMNS] = {0};
+    char **texts = NULL, **references = NULL;
+    int result = -1;
+    if (table_columns(&table, names, c) < 0 || (texts = table_texts(&table, "name")) == NULL ||
+        (references = table_texts(&table, "reference")) == NULL) {
+        goto done;
+    }
+    profile->processes = calloc(table.count ? table.count : 1, sizeof *profile->processes);
+    if (profile->processes == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (uint64_t i = 0; i < table.count; i++) {
+        profile->processes[i] = (sp_process_info){
+            .rank = (uint32_t)c[0][i], .pid = c[1][i], .clock_domain = c[2][i], .start_ns = c[3][i],
+            .start_reference_ns = c[4][i], .end_ns = c[5][i], .end_reference_ns = c[6][i], .error_ns = c[7][i],
+            .name = texts[i], .reference = references[i],
+        };
+    }
+    profile->process_count = table.count;
+    result = 0;
+done:
+    if (result == 0) { /* the texts themselves moved into the table */
+        free(texts);
+        free(references);
+    } else {
+        if (texts) free_strs(texts, table.count);
+        if (references) free_strs(references, table.count);
+    }
+    free_table_columns(&table, c);
+    return result;
+}
+
 static int take_tasks(sp_profile *profile, PyObject *mapping)
 {
     static const char *const names[TABLE_COLUMNS] = {"ranks",   "index", "thread_index", "created_ns",
@@ -772,14 +811,14 @@ done:
 static PyObject *make_profile(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"names", "rows", "columns", "threads", "tasks", "metadata", "aux", "aggregate", "nested",
-                               "summary_only", "schema", "_paths", NULL};
+                               "summary_only", "schema", "_paths", "processes", NULL};
     PyObject *names = NULL, *rows = NULL, *columns = NULL, *threads = Py_None, *tasks = Py_None, *metadata = Py_None, *aux = Py_None;
-    PyObject *paths = Py_None;
+    PyObject *paths = Py_None, *processes = Py_None;
     int aggregate = 0, nested = 1, summary_only = 0;
     long long schema = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOOOOOpppLO:make_profile", keywords, &names, &rows, &columns,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOOOOOpppLOO:make_profile", keywords, &names, &rows, &columns,
                                      &threads, &tasks, &metadata, &aux, &aggregate, &nested, &summary_only,
-                                     &schema, &paths)) {
+                                     &schema, &paths, &processes)) {
         return NULL;
     }
     if (names == NULL || rows == NULL || columns == NULL) {
@@ -794,7 +833,7 @@ static PyObject *make_profile(PyObject *module, PyObject *args, PyObject *kwargs
     profile->schema = schema;
     if (copy_strs(names, "a region name", &profile->names, &profile->name_count) < 0 ||
         take_columns(profile, columns) < 0 || take_rows(profile, rows) < 0 || take_threads(profile, threads) < 0 ||
-        take_tasks(profile, tasks) < 0 || take_metadata(profile, metadata) < 0 || take_aux(profile, aux) < 0 ||
+        take_tasks(profile, tasks) < 0 || take_processes(profile, processes) < 0 || take_metadata(profile, metadata) < 0 || take_aux(profile, aux) < 0 ||
         take_paths(profile, paths) < 0) {
         sp_profile_release(profile);
         return NULL;

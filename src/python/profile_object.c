@@ -248,6 +248,14 @@ FIELD(thread, daemon)
 FIELD(thread, start_ns)
 FIELD(thread, end_ns)
 FIELD(thread, cpu_ns)
+FIELD(process, rank)
+FIELD(process, pid)
+FIELD(process, clock_domain)
+FIELD(process, start_ns)
+FIELD(process, start_reference_ns)
+FIELD(process, end_ns)
+FIELD(process, end_reference_ns)
+FIELD(process, error_ns)
 FIELD(task, rank)
 FIELD(task, index)
 FIELD(task, thread_index)
@@ -285,6 +293,12 @@ static const field_name thread_fields[] = {
     {"ranks", thread_rank},         {"index", thread_index},       {"ident", thread_ident},
     {"native_id", thread_native_id}, {"daemon", thread_daemon},     {"start_ns", thread_start_ns},
     {"end_ns", thread_end_ns},      {"cpu_ns", thread_cpu_ns},     {NULL, NULL},
+};
+
+static const field_name process_fields[] = {
+    {"ranks", process_rank},       {"pid", process_pid},       {"clock_domain", process_clock_domain},
+    {"start_ns", process_start_ns}, {"end_ns", process_end_ns}, {"start_reference_ns", process_start_reference_ns},
+    {"end_reference_ns", process_end_reference_ns}, {"error_ns", process_error_ns}, {NULL, NULL},
 };
 
 static const field_name task_fields[] = {
@@ -325,6 +339,21 @@ static PyObject *get_threads(PyObject *self, void *closure)
     const size_t size = sizeof *p->threads;
     if (put_fields(table, thread_fields, p->threads, p->thread_count, size) < 0 ||
         put(table, "name", field_texts(p->threads, p->thread_count, size, offsetof(sp_thread_info, name))) < 0) {
+        Py_CLEAR(table);
+    }
+    return table;
+}
+
+static PyObject *get_processes(PyObject *self, void *closure)
+{
+    const sp_profile *p = profile_of(self);
+    if (p->process_count == 0) Py_RETURN_NONE;
+    PyObject *table = PyDict_New();
+    if (table == NULL) return NULL;
+    const size_t size = sizeof *p->processes, count = p->process_count;
+    if (put_fields(table, process_fields, p->processes, count, size) < 0 ||
+        put(table, "name", field_texts(p->processes, count, size, offsetof(sp_process_info, name))) < 0 ||
+        put(table, "reference", field_texts(p->processes, count, size, offsetof(sp_process_info, reference))) < 0) {
         Py_CLEAR(table);
     }
     return table;
@@ -563,6 +592,7 @@ static PyObject *profile_reduce(PyObject *self, PyObject *ignored)
     if (put(state, "names", get_names(self, NULL)) < 0 || put(state, "rows", get_rows(self, NULL)) < 0 ||
         put(state, "columns", column_bytes(profile)) < 0 ||
         put(state, "threads", get_threads(self, NULL)) < 0 || put(state, "tasks", get_tasks(self, NULL)) < 0 ||
+        put(state, "processes", get_processes(self, NULL)) < 0 ||
         put(state, "metadata", get_metadata(self, NULL)) < 0 || put(state, "_paths", paths_state(profile)) < 0 ||
         put(state, "aux", get_aux(self, NULL)) < 0 ||
         put(state, "aggregate", get_aggregate(self, NULL)) < 0 || put(state, "nested", get_nested(self, NULL)) < 0 ||
@@ -605,6 +635,7 @@ static PyGetSetDef profile_getset[] = {
     {"names", get_names, NULL, "Region names by index.", NULL},
     {"row_count", get_row_count, NULL, "Number of rows.", NULL},
     {"rows", get_rows, NULL, "One tuple per rank and region.", NULL},
+    {"processes", get_processes, NULL, "Columns of the process table, or None.", NULL},
     {"threads", get_threads, NULL, "Columns of the thread table, or None.", NULL},
     {"tasks", get_tasks, NULL, "Columns of the task table, or None.", NULL},
     {"metadata", get_metadata, NULL, "Metadata of the run.", NULL},

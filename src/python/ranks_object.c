@@ -1,5 +1,8 @@
 #include "python/ranks_object.h"
 
+#include <stdlib.h>
+
+#include "analysis/stack.h"
 #include "formats/ranks.h"
 #include "python/hdf5_object.h"
 #include "python/profile_object.h"
@@ -181,7 +184,51 @@ done:
     return result;
 }
 
+/* Profiles of processes side by side, with what they are called (None: nothing). */
+static PyObject *stack_profiles(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"profiles", "names", "align", NULL};
+    PyObject *profiles, *names, *result = NULL;
+    int align = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$p:stack_profiles", keywords, &profiles, &names, &align)) return NULL;
+    PyObject *sets = PySequence_Fast(profiles, "profiles must be a sequence");
+    PyObject *texts = sets ? PySequence_Fast(names, "names must be a sequence") : NULL;
+    const size_t count = texts ? (size_t)PySequence_Fast_GET_SIZE(sets) : 0;
+    const sp_profile **parts = calloc(count + 1, sizeof *parts);
+    const char **called = calloc(count + 1, sizeof *called);
+    sp_profile *stacked = NULL;
+    sp_error error;
+    sp_status status;
+    if (texts == NULL) goto done;
+    if (parts == NULL || called == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    if ((size_t)PySequence_Fast_GET_SIZE(texts) != count) {
+        PyErr_SetString(PyExc_ValueError, "there must be a name, or None, for each profile");
+        goto done;
+    }
+    for (size_t i = 0; i < count; i++) {
+        PyObject *name = PySequence_Fast_GET_ITEM(texts, (Py_ssize_t)i);
+        parts[i] = sp_profile_object_get(PySequence_Fast_GET_ITEM(sets, (Py_ssize_t)i));
+        if (parts[i] == NULL || (name != Py_None && (called[i] = PyUnicode_AsUTF8(name)) == NULL)) goto done;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = sp_profile_stack(parts, called, count, align, &stacked, &error);
+    Py_END_ALLOW_THREADS
+    result = status == SP_OK ? sp_profile_object_new(stacked) : sp_python_raise(status, &error, NULL);
+done:
+    free(parts);
+    free(called);
+    Py_XDECREF(texts);
+    Py_XDECREF(sets);
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"stack_profiles", (PyCFunction)(void (*)(void))stack_profiles, METH_VARARGS | METH_KEYWORDS,
+     "stack_profiles(profiles, names, *, align=False)\n--\n\n"
+     "Processes side by side in one Profile; align moves their times onto the first one's clock. ValueError."},
     {"share_ranks", share_ranks, METH_VARARGS,
      "share_ranks(link, data) -> (bytes of all ranks in order, which rank is missing | None). Collective."},
     {"collect_ranks", collect_ranks, METH_VARARGS,

@@ -263,6 +263,7 @@ class Profile:
     # None when the run did not track (tasks: or had none)
     threads: dict[str, Any] | None
     tasks: dict[str, Any] | None
+    processes: dict[str, Any] | None  # columns of the process_table; None in files that have none
     metadata: dict[str, Any]
     # {rank: group}, group = {"attributes": {name: value}, "datasets": {name: (shape, array.array of q, Q or d | list[str])}, "groups": {name: group}}
     aux: dict[int, dict[str, Any]]

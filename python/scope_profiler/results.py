@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scope_profiler.concurrency import TaskInfo, ThreadInfo
     from scope_profiler.likwid_data import LikwidRegionResult
     from scope_profiler.perf_events import PerfEventTotals
+    from scope_profiler.processes import ProcessInfo
     from scope_profiler.stored_run import StoredRun
 
     T = TypeVar("T")
@@ -522,6 +523,13 @@ class ProfilingResults:
             threads, tasks = _lane_tables(self._profile)
             self._threads, self._tasks = _LaneTable("threads", threads), _LaneTable("tasks", tasks)
         return self._threads, self._tasks
+
+    @property
+    def processes(self) -> dict[int, ProcessInfo]:
+        """The processes that recorded, by rank, with what is known of their clocks; empty for files of earlier releases."""
+        from .processes import processes_of
+
+        return processes_of(self._profile)
 
     @property
     def threads(self) -> dict[int, list[ThreadInfo]]:

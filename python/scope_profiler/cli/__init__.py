@@ -33,6 +33,7 @@ COMMANDS = {
     "import-native": ("scope_profiler.cli.import_native", "write traces of C and Fortran programs as a profile"),
     "native-lines": ("scope_profiler.cli.native_lines", "print the source lines that native samples fell on"),
     "top": ("scope_profiler.cli.top", "watch a running program: regions, threads and tasks"),
+    "merge": ("scope_profiler.cli.merge", "put profiles of several processes on one timeline"),
     "recover": ("scope_profiler.cli.recover", "write the profile of a process that was killed"),
 }
 

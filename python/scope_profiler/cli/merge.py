@@ -1,0 +1,59 @@
+"""``scope-profiler merge FILE... -o FILE``: profiles of several processes, ranks or hosts on one timeline."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import os
+
+from scope_profiler.cli import CommandError
+from scope_profiler.cli.terminal import Output, Progress, one_line, printable
+
+DESCRIPTION = (
+    "Put profiles, and spools, of several processes into one: each process becomes a rank, named after its file, and keeps its "
+    "threads and tasks. Times of other hosts are moved onto the clock of the first file."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this command."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="profiles and spools, or patterns of their names")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="profile to write")
+    parser.add_argument("--no-align", action="store_true", help="leave all times as they were recorded")
+
+
+def execute(arguments: argparse.Namespace, output: Output) -> int:
+    """Read, merge and write. 0."""
+    from scope_profiler.processes import merge_files
+    from scope_profiler.profile_io import write_profile
+
+    paths = [path for pattern in arguments.files for path in _expand(pattern)]
+    try:
+        with Progress(f"reading {len(paths)} files"):
+            results = merge_files(paths, align=not arguments.no_align)
+        with Progress(f"writing {arguments.output}"):
+            write_profile(results, arguments.output)
+    except (OSError, ValueError) as error:
+        raise CommandError(_told(error)) from None
+    for process in results.processes.values():
+        if process.error_ns < 0 and len(results.processes) > 1 and not arguments.no_align:
+            name = process.name or f"rank {process.rank}"
+            output.line(printable(f"{name}: nothing is known of its clock; its times are as they were recorded"))
+    calls = sum(region.num_calls for region in results.get_regions())
+    output.line(printable(f"wrote {arguments.output}: {calls} calls of {results.num_ranks} processes"))
+    return 0
+
+
+def _expand(pattern: str) -> list[str]:
+    """The files that a pattern names; a name that is no pattern stays, so that its absence is told."""
+    if os.path.exists(pattern) or not glob.has_magic(pattern):
+        return [pattern]
+    return sorted(glob.glob(pattern)) or [pattern]
+
+
+def _told(error: OSError | ValueError) -> str:
+    text = one_line(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        name = os.fspath(error.filename)
+        text = one_line(error.strerror if str(name) in error.strerror else f"{name}: {error.strerror}")
+    return text

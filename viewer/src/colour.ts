@@ -51,6 +51,7 @@ export interface Scheme {
   dark: boolean;
   background: Pixel;
   stripe: Pixel;
+  life: Pixel;
   accent: Pixel;
   text: string;
   faint: string;
@@ -61,11 +62,11 @@ export interface Scheme {
 
 export const SCHEMES: Record<"light" | "dark", Scheme> = {
   light: {
-    dark: false, background: pixel(255, 255, 255), stripe: pixel(247, 248, 251), accent: pixel(84, 120, 196),
+    dark: false, background: pixel(255, 255, 255), stripe: pixel(250, 251, 253), life: pixel(240, 243, 249), accent: pixel(84, 120, 196),
     text: "#1b2230", faint: "#5b6577", line: "#e1e5ec", selection: "#10151f", dimmed: pixel(222, 226, 233),
   },
   dark: {
-    dark: true, background: pixel(22, 25, 32), stripe: pixel(27, 31, 39), accent: pixel(112, 148, 222),
+    dark: true, background: pixel(22, 25, 32), stripe: pixel(25, 28, 36), life: pixel(33, 38, 48), accent: pixel(112, 148, 222),
     text: "#e6eaf2", faint: "#98a3b6", line: "#2c323e", selection: "#ffffff", dimmed: pixel(50, 56, 68),
   },
 };

@@ -48,6 +48,13 @@ export class Raster {
     if (to > from) this.pixels.fill(colour, from, to);
   }
 
+  area(left: number, right: number, top: number, height: number, colour: Pixel): void {
+    const x0 = Math.max(0, left);
+    const x1 = Math.min(this.width, right);
+    if (x1 <= x0) return;
+    for (let y = Math.max(0, top); y < Math.min(this.height, top + height); y++) this.pixels.fill(colour, y * this.width + x0, y * this.width + x1);
+  }
+
   /** One row of calls. `marks`: how many calls before each one match the search; cells that hold one show it. */
   row(
     calls: RankCalls, row: number, top: number, height: number, view: Window, palette: Palette, background: Pixel,

@@ -56,6 +56,13 @@ function firstBelow(placed: Placed[], y: number): number {
   return low;
 }
 
+/** When a thread or task lived, if that is known: its calls lie on a band of that length. */
+function lifeOf({ thread, task }: Lane, run: Run): [number, number] | null {
+  const begin = thread ? thread.start : task ? task.created : null;
+  const end = thread ? thread.end : task ? task.done : null;
+  return begin === null ? null : [begin, end ?? Math.max(run.to, begin)];
+}
+
 /** Rows of a lane that are drawn: its tracks', one below the other. */
 function* rowsOf(lane: Lane): Generator<[calls: RankCalls, row: number, place: number]> {
   let at = 0;
@@ -201,6 +208,11 @@ class Drawing {
       if (y > this.height) break;
       const background = lane.kind === "task" ? scheme.stripe : scheme.background;
       raster.band(px(y), px(height), background);
+      const life = lifeOf(lane, this.run);
+      if (life) {
+        const at = (time: number) => Math.round((time - window.from) * window.scale);
+        raster.area(at(life[0]), at(life[1]), px(y), px(height), scheme.life);
+      }
       if (lane.kind === "tasks") {
         raster.crowd(
           this.crowdOf(lane), px(y + PADDING), px(CROWD), window, scheme.accent, mix(scheme.background, scheme.accent, 0.35),
@@ -210,7 +222,7 @@ class Drawing {
         const rowTop = y + PADDING + at * (ROW + ROW_GAP);
         if (rowTop + ROW < 0) continue;
         if (rowTop > this.height) break;
-        raster.row(calls, row, px(rowTop), px(ROW), window, palette, background, shown, marks.get(calls) ?? null, true);
+        raster.row(calls, row, px(rowTop), px(ROW), window, palette, life ? scheme.life : background, shown, marks.get(calls) ?? null, true);
       }
       raster.band(px(y + height) - 1, 1, lane.kind === "rank" ? scheme.accent : mix(scheme.background, scheme.accent, 0.16));
     }

@@ -35,7 +35,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     runs = [load_profile(path) for path in paths]
     target = arguments.output or _temporary(paths[0])
     written = write_page(runs, target, include=arguments.include, exclude=arguments.exclude,
-                         ranks=merge_ranks(arguments.ranks), individual_reports=False)  # fmt: skip
+                         ranks=merge_ranks(arguments.ranks), individual_reports=False, sort="own")  # fmt: skip
     output.line(str(written))
     if not arguments.no_open:
         open_page(written)

@@ -47,10 +47,9 @@ def wheel(tmp_path_factory):
     return build_wheel(ROOT, tmp_path_factory.mktemp("wheel"), *settings)
 
 
-@pytest.fixture(scope="module")
-def clean_python(wheel, tmp_path_factory):
-    """An interpreter that has the wheel and, through PYTHONPATH, numpy of the interpreter that runs the tests."""
-    directory = tmp_path_factory.mktemp("clean")
+def install(wheel, directory):
+    """An interpreter that has a wheel and, through PYTHONPATH, numpy of the interpreter that runs the tests."""
+    directory.mkdir(exist_ok=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory / "venv")], check=True)
     python = directory / "venv" / "bin" / "python"
     pip("--python", str(python), "install", "--no-index", "--no-deps", str(wheel))
@@ -65,14 +64,20 @@ def clean_python(wheel, tmp_path_factory):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LD_"))}
     environment["PYTHONPATH"] = str(shared)
 
-    def run(*arguments):
-        return subprocess.run(
-            [str(python), *arguments], cwd=directory, env=environment, check=True, capture_output=True, text=True
-        ).stdout
+    def run(*arguments, check=True):
+        done = subprocess.run(
+            [str(python), *arguments], cwd=directory, env=environment, check=check, capture_output=True, text=True
+        )
+        return done.stdout if check else done
 
     run.bin = python.parent
     run.directory = directory
     return run
+
+
+@pytest.fixture(scope="module")
+def clean_python(wheel, tmp_path_factory):
+    return install(wheel, tmp_path_factory.mktemp("clean"))
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
@@ -145,20 +150,12 @@ def test_a_wheel_builds_from_the_source_distribution_of_a_clean_checkout(tmp_pat
 
 
 def test_a_build_without_the_viewer_says_so_and_does_all_else(tmp_path):
-    built = build_wheel(ROOT, tmp_path, *QUICK, "-Csetup-args=-Dviewer=disabled")
-    shutil.unpack_archive(built, tmp_path / "site", format="zip")
-    program = "import sys; sys.path.insert(0, 'site'); from scope_profiler.cli import main; sys.exit(main(sys.argv[1:]))"
-    (tmp_path / "program.py").write_text("import scope_profiler as sp\nwith sp.region('a'): pass\n")
-
-    def run(*arguments):
-        return subprocess.run([sys.executable, "-S", "-c", f"import site; site.addsitedir({sysconfig.get_path('purelib')!r}); {program}",
-                               *arguments], cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
-
-    recorded = run("run", "-o", "profile.h5", "program.py")
-    assert recorded.returncode == 0, recorded.stderr
-    shown = run("view", "profile.h5", "--no-open", "-o", "page.html")
+    python = install(build_wheel(ROOT, tmp_path, *QUICK, "-Csetup-args=-Dviewer=disabled"), tmp_path / "clean")
+    (python.directory / "program.py").write_text("import scope_profiler as sp\nwith sp.region('a'): pass\n")
+    python("-m", "scope_profiler", "run", "-o", "profile.h5", "program.py")
+    shown = python("-m", "scope_profiler", "view", "profile.h5", "--no-open", "-o", "page.html", check=False)
     assert shown.returncode == 2 and shown.stderr.count("\n") == 1
-    assert "has no viewer" in shown.stderr and not (tmp_path / "page.html").exists()
+    assert "has no viewer" in shown.stderr and not (python.directory / "page.html").exists()
 
 
 def test_an_editable_install_imports_from_the_checkout(tmp_path):

@@ -179,3 +179,26 @@ def test_samples_of_the_c_source_fall_on_the_line_that_was_busy(tmp_path: Path, 
     assert samples.regions[0] == "busy" and len(samples.samples) > 0
     best = line_profile(samples)["busy"][0]
     assert (best.function, Path(best.file).name, best.line) == ("main", "p.c", 9)
+
+
+def test_the_release_reads_what_our_fortran_module_writes(tmp_path: Path) -> None:
+    """The release's own kind of program, built with our module and library, in both formats."""
+    build_directory = os.environ.get("SCOPE_PROFILER_C_BUILD")
+    if not build_directory:
+        pytest.skip("SCOPE_PROFILER_C_BUILD names no build of the C library")
+    library = Path(build_directory) / "src"
+    module = Path(__file__).resolve().parents[2] / "fortran" / "scope_profiler.f90"
+    hdf5 = FORTRAN_PROGRAM.replace('"fortran", 2)', '"fortran", 2)\n  call sp_set_output_format(SP_OUTPUT_HDF5)')
+    for name, program in (("trace.f90", FORTRAN_PROGRAM), ("hdf5.f90", hdf5)):
+        (tmp_path / name).write_text(program)
+        build(tmp_path, "gfortran", str(module), name, "-o", "p", f"-L{library}", f"-Wl,-rpath,{library}", "-lscope_profiler")
+        subprocess.run(["./p"], cwd=tmp_path, check=True, timeout=60)
+    path = tmp_path / "fortran_rank00002.spt"
+    (rank, regions), = reference(TELL, str(path))
+    assert [rank, regions] == told(path) and rank == 2
+    assert [len(regions["assemble"][0]), len(regions["solve"][0]), regions["assemble"][2:]] == [20, 40, ["p.f90", 7]]
+    source = (
+        "import json, sys, scope_profiler as sp; r = sp.load(sys.argv[1]); "
+        "print(json.dumps([[c['name'], c['depth']] for c in r.call_stack(rank=2)]))"
+    )
+    assert reference(source, str(tmp_path / "fortran_rank00002.h5")) == [["assemble", 0], ["solve", 1], ["solve", 2]] * 20

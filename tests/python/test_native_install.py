@@ -108,7 +108,10 @@ def test_kernels_in_python_join_its_run(built: Path, tmp_path: Path) -> None:
             assert depths(results, lane) == [("task", 0), ("in task", 1), ("kernel_sum", 2), ("kernel_norm", 2)]
     assert sum(task.coro_name == "task" for task in results.tasks[0]) == 3
     main = [(name, depth) for name, depth in depths(results, "MainThread")]
-    assert main == [("scope_profiler.session", 0), ("in main", 1), ("kernel_sum", 2), ("kernel_norm", 2)]
+    assert main == [("scope_profiler.session", 0), ("in main", 1), ("kernel_sum", 2), ("kernel_norm", 2), ("kernel_team", 1), ("part", 2)]
+    lanes = {call["lane"] for call in results.call_stack() if call["name"] == "part"}
+    assert len(lanes) == 2 and results["part"].num_calls == 2
+    assert results["kernel_sum"].num_calls == results["kernel_norm"].num_calls == 6
 
 
 FORTRAN = """
@@ -216,3 +219,24 @@ def test_constants_of_the_module_are_those_of_the_header() -> None:
     assert re.search(rf"#define SP_FORMAT_VERSION {ours['SP_FORMAT_VERSION']}\b", header)
     bound = set(re.findall(r'bind\(c, name="(sp_\w+)"\)', module))
     assert bound <= set(re.findall(r"^SP_API .*?\b(sp_\w+)\(", header, re.MULTILINE))
+
+
+def test_the_blocks_of_the_page_about_native_programs_run(prefix: Path, tmp_path: Path) -> None:
+    import re
+
+    page = (Path(__file__).resolve().parents[2] / "docs" / "native.md").read_text(encoding="utf-8")
+    for name, text in re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", page, re.DOTALL):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    pc = find(prefix, "scope_profiler.pc").read_text().replace("prefix=/usr/local", f"prefix={prefix}")
+    (tmp_path / "scope_profiler.pc").write_text(pc)
+    commands, with_wheel = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[:2], re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[2:]
+    assert len(with_wheel) == 1 and "--includes --libs" in with_wheel[0]  # test_packaging.py has this one
+    environment = {
+        "PKG_CONFIG_PATH": str(tmp_path),
+        "LD_LIBRARY_PATH": str(find(prefix, "libscope_profiler.so.1").parent),
+        "PATH": f"{prefix / 'bin'}:{os.environ['PATH']}",
+    }
+    shown = run("sh", "-ec", "".join(commands), cwd=tmp_path, **environment)
+    assert "relax (100x)" in shown and "Regression check: PASS" in shown
+    assert load_traces(tmp_path / "heat_rank00000.spt")["relax"].num_calls == 100
+    assert (tmp_path / "exports" / "profile.speedscope.json").exists()

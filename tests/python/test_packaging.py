@@ -111,6 +111,26 @@ def test_the_wheel_installs_the_command(clean_python):
     assert done.stdout.split()[-1] == "1.0.0"
 
 
+def test_a_kernel_built_with_what_the_wheel_brings_joins_the_run(clean_python):
+    command = str(clean_python.bin / "scope-profiler")
+    directory = clean_python.directory
+    (directory / "kernel.c").write_text('#include <scope_profiler.h>\nvoid kernel(void) { SP_SCOPE("kernel"); }\n')
+
+    def told(*options):
+        return subprocess.run([command, *options], check=True, capture_output=True, text=True).stdout.split()
+
+    subprocess.run(["cc", "-shared", "-fPIC", "kernel.c", "-o", "libkernel.so", *told("--includes", "--libs")], cwd=directory, check=True)
+    [module] = told("--fortran")
+    assert "module scope_profiler" in Path(module).read_text()
+    program = (
+        "import ctypes, scope_profiler as sp\n"
+        "with sp.session(output=None, verbose=False, return_results=True, track_threads=True) as run:\n"
+        "    with sp.region('python'): ctypes.CDLL('./libkernel.so').kernel()\n"
+        "print([(call['name'], call['depth']) for call in run.results.call_stack()])"
+    )
+    assert clean_python("-c", program) == "[('scope_profiler.session', 0), ('python', 1), ('kernel', 2)]\n"
+
+
 @pytest.mark.skipif("SCOPE_PROFILER_WHEEL" not in os.environ, reason="./run wheel makes wheels that bring their libraries")
 def test_a_finished_wheel_brings_its_libraries_and_shows_nothing_of_hdf5(wheel, clean_python):
     program = "import scope_profiler._core as c; print(c.__file__); print(open('/proc/self/maps').read())"

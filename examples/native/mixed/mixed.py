@@ -1,4 +1,4 @@
-"""One timeline of Python threads, asyncio tasks, a C kernel and a Fortran kernel: ``mixed.py LIBRARY OUTPUT``."""
+"""One timeline of Python threads, asyncio tasks, threads of OpenMP, a C and a Fortran kernel: ``mixed.py LIBRARY OUTPUT``."""
 
 import asyncio
 import ctypes
@@ -38,3 +38,4 @@ with sp.session(output=sys.argv[2], track_async=True, verbose=False):
     for thread in threads:
         thread.join()
     compute("in main")
+    library.kernel_team(1000)

@@ -54,7 +54,9 @@ def plot_duration_timeseries(
         merged = 0
         panels = []
         for run, lines in series:
-            panel, count = _panel(run, lines, colors, log_scale)
+            threads = [of for other, of in series if other.results is run.results]  # of one run: they share the time axis
+            latest = max(float(values["time_seconds"].max()) for of in threads for values in of.values())
+            panel, count = _panel(run, lines, colors, log_scale, latest)
             panels.append(panel)
             merged += count
         if merged:
@@ -103,10 +105,9 @@ def _thinned(series: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     return averages[0], averages[1], np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
 
 
-def _panel(run: Run, series: dict[str, dict[str, Any]], colors: dict[str, str], log_scale: bool) -> tuple[Panel, int]:
+def _panel(run: Run, series: dict[str, dict[str, Any]], colors: dict[str, str], log_scale: bool, latest: float) -> tuple[Panel, int]:
     """The panel, and how many calls are drawn as averages."""
     longest = max((float(values["max_duration_seconds"].max()) for values in series.values()), default=0.0)
-    latest = max((float(values["time_seconds"].max()) for values in series.values()), default=0.0)
     factor, unit = time_unit(longest)
     time_factor, seconds = time_unit(latest)
     marks: list[Any] = []
@@ -125,6 +126,7 @@ def _panel(run: Run, series: dict[str, dict[str, Any]], colors: dict[str, str], 
         title=f"Duration of calls over time in {run.title}",
         x_label=f"time from the first call [{seconds}]",
         y_label=f"duration of a call [{unit}]",
+        x_limits=(-0.02 * latest * time_factor, 1.02 * latest * time_factor) if latest else None,
         marks=marks,
         y_log=log_scale,
         height=4.0 if run.lane is None else 2.6,

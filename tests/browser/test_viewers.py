@@ -142,13 +142,13 @@ def test_snakeviz_shows_the_call_paths(open_page, snakeviz, tmp_path):
     [path] = export_prof(example(), tmp_path / "p", verbose=False)
     page = open_page(snakeviz(path))
     page.wait("document.querySelectorAll('#pstats-table tbody tr').length >= 5")
-    shown(page, "snakeviz")
     rows = page.run("return [...document.querySelectorAll('#pstats-table tbody tr')].map(row => [...row.cells].map(c => c.textContent))")
     found = {row[5]: (row[0], float(row[1]), float(row[3])) for row in rows}
     assert found["~:0(main)"] == ("1", 0.06, 0.1)
     assert found["~:0(main > fetch é <b>)"] == ("2", 0.04, 0.04)
     assert found["~:0(<an example rank 0>)"][2] == 0.135
-    assert page.wait("document.querySelectorAll('#chart svg path, #chart svg rect').length > 0")
+    page.wait("document.querySelectorAll('#chart svg path, #chart svg rect').length > 0")
+    shown(page, "snakeviz")
 
 
 def test_snakeviz_does_not_recurse_for_ever(open_page, snakeviz, tmp_path):

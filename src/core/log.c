@@ -77,7 +77,7 @@ char *sp_log_grow(sp_log *log)
         sp_block *full = log->tail;
         atomic_store_explicit(&full->next, block, memory_order_release);
         log->tail = block;
-        if (full->memory == SP_BLOCK_STORED) full->store->operations->park(full->store, full->begin, full->bytes);
+        sp_block_park(full);
     } else {
         sp_run *run = log->run;
         pthread_mutex_lock(&run->lock);

@@ -85,3 +85,28 @@ void sp_note_anchors(sp_run *run)
         put(run, SP_NOTE_ANCHOR, (uint32_t)run->anchors_noted, parts, sizes, 1);
     }
 }
+
+sp_mark sp_note_place(const sp_run *run, const sp_block *block, const char *at, uint32_t row, uint32_t stride)
+{
+    return (sp_mark){.owner = row, .index = (uint32_t)((size_t)(at - block->begin) / stride),
+                     .sequence = run->store->operations->sequence(run->store, block->begin)};
+}
+
+void sp_note_collect(sp_run *run, uint32_t number, const sp_mark *marks, size_t logs, size_t open)
+{
+    const uint32_t counts[2] = {(uint32_t)logs, (uint32_t)open};
+    const void *const parts[2] = {counts, marks};
+    const size_t sizes[2] = {sizeof counts, (logs + open) * sizeof *marks};
+    put(run, SP_NOTE_COLLECT, number, parts, sizes, 2);
+}
+
+void sp_note_file(sp_run *run, uint32_t number, uint64_t device, uint64_t inode, int64_t changed_ns, const char *path)
+{
+    if (run->store == NULL) return;
+    const uint64_t numbers[3] = {device, inode, (uint64_t)changed_ns};
+    const void *const parts[2] = {numbers, path};
+    const size_t sizes[2] = {sizeof numbers, strlen(path) + 1};
+    pthread_mutex_lock(&run->lock);
+    put(run, SP_NOTE_FILE, number, parts, sizes, 2);
+    pthread_mutex_unlock(&run->lock);
+}

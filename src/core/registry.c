@@ -58,6 +58,14 @@ void sp_fork_hold(void)
     pthread_mutex_unlock(&fork_gate);
 }
 
+void sp_fork_hold_first(void)
+{
+    if (fork_depth++) return;
+    pthread_mutex_lock(&fork_gate);
+    fork_holders++;
+    pthread_mutex_unlock(&fork_gate);
+}
+
 void sp_fork_release(void)
 {
     if (--fork_depth) return;

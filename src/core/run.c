@@ -321,6 +321,7 @@ void sp_log_scan(sp_log *log)
         }
         sp_block *following = atomic_load_explicit(&log->scan_block->next, memory_order_acquire);
         if (readable == next || following == NULL) return;
+        sp_block_park(log->scan_block);
         log->scan_block = following;
         log->scan_next = following->begin;
     }
@@ -395,11 +396,11 @@ static bool peek_log(const sp_log *log, uint32_t region, sp_ticks now, sp_timeli
     const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
     for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
         const char *readable = sp_block_readable(block, next);
-        for (const char *at = block->begin; at < readable; at += log->stride) {
+        for (const char *at = block->begin; at < readable && !block->finished; at += log->stride) {
             const sp_slot *slot = (const sp_slot *)at;
             const uint32_t id = atomic_load_explicit(&slot->region, memory_order_relaxed);
             const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
-            if (id & SP_REGION_KEPT || (id & SP_REGION_ID) != region || end == SP_SLOT_OPEN || end > now) continue;
+            if (id != region || end == SP_SLOT_OPEN || end > now || atomic_load_explicit(&slot->start, memory_order_relaxed) == 0) continue;
             if (!peek_at(p, cursor, atomic_load_explicit(&slot->start, memory_order_relaxed), end)) return false;
         }
         if (readable == next) break;
@@ -441,6 +442,7 @@ static bool log_has_unreported(const sp_log *log, bool *open)
         for (const char *at = block->begin; at < readable; at += log->stride) {
             const sp_slot *slot = (const sp_slot *)at;
             if (atomic_load_explicit(&slot->region, memory_order_relaxed) == SP_REGION_DONE) continue;
+            if (atomic_load_explicit(&slot->start, memory_order_relaxed) == 0) continue;
             const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
             if (end != SP_SLOT_OPEN && end != SP_SLOT_ABANDONED) return true;
             if (end == SP_SLOT_OPEN) *open = true;

@@ -198,7 +198,15 @@ uint64_t sp_run_lost(const sp_run *run);
 
 /* Hold forks off while something is half done that a child could not finish. Nests; hold it for no longer than needed. */
 void sp_fork_hold(void);
+/* The same for who has what others that hold forks off may wait for (run->collecting): who waits to fork does not go first. */
+void sp_fork_hold_first(void);
 void sp_fork_release(void);
+
+/* A full block has been read or written: what is in it stays, but, if a store has it, not in memory. */
+static inline void sp_block_park(const sp_block *block)
+{
+    if (block->memory == SP_BLOCK_STORED) block->store->operations->park(block->store, block->begin, block->bytes);
+}
 
 void sp_block_free(sp_block *block);
 void sp_log_free(sp_log *log); /* off every list; gives up its run reference */

@@ -25,10 +25,26 @@ typedef enum sp_note_kind {
     SP_NOTE_TASK_NAME = 5,   /* index: task */
     SP_NOTE_ANCHOR = 6,
     SP_NOTE_METADATA = 7,    /* JSON text of the run's metadata */
-    SP_NOTE_COLLECT = 8,     /* a collection begins; index: its number */
+    SP_NOTE_COLLECT = 8,     /* a collection has chosen its calls; index: its number */
     SP_NOTE_CONFIRM = 9,     /* it is in a file; index: its number */
-    SP_NOTE_LIMIT = 10       /* the limit was reached */
+    SP_NOTE_LIMIT = 10,      /* the limit was reached */
+    SP_NOTE_FILE = 11,       /* the collection with this number is in a file that is about to be put in place */
 } sp_note_kind;
+
+/* A slot in a store, or how far a log was read: in the block with this sequence, up to the slot `index`. */
+typedef struct sp_mark {
+    uint32_t owner; /* row of the log */
+    uint32_t index;
+    uint64_t sequence;
+} sp_mark;
+
+/* By block, then by slot: for qsort and bsearch. */
+static inline int sp_mark_compare(const void *a, const void *b)
+{
+    const sp_mark *x = a, *y = b;
+    if (x->sequence != y->sequence) return x->sequence < y->sequence ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
 
 typedef struct sp_store_operations {
     /* Zeroed memory for about `bytes`; *bytes becomes what there is. `owner`: the row of the log, or the page of tasks.
@@ -38,6 +54,8 @@ typedef struct sp_store_operations {
     void (*park)(sp_store *store, void *memory, size_t bytes);
     /* The contents are not needed any more. */
     void (*drop)(sp_store *store, void *memory, size_t bytes);
+    /* Which block it is, in order of the calls of map. */
+    uint64_t (*sequence)(const sp_store *store, const void *memory);
     /* Append a note: its parts one after the other. False when there is no room. */
     bool (*note)(sp_store *store, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes, size_t count);
     /* Around a fork, in the parent: nothing of the store is half done at that moment. */

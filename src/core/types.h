@@ -14,7 +14,7 @@
  *
  * A slot is taken at entry, so a log is in start order, which is the pre-order of the call tree. Its `end` is written
  * once, by whoever runs the exit, as the last access of that call; 0 means still open. After that the slot belongs to the
- * collector, which marks it in `region` and frees a block when all of its slots are collected.
+ * collector, which frees a block when all of its slots are collected, and marks them in `region` where some are not.
  *
  * Tokens: every run has a number that is never used again. A region, a log and the switch of a configuration each
  * carry the token they were made for; equality is checked before anything behind them is touched, so a run that is gone
@@ -62,8 +62,7 @@ _Static_assert(sizeof(sp_async_slot) == 32, "a call in an async run takes 32 byt
 
 #define SP_SLOT_OPEN ((sp_ticks)0)
 #define SP_SLOT_ABANDONED UINT64_MAX /* entered by an object that died without an exit: never reported */
-#define SP_REGION_TAKEN 0x80000000u  /* in sp_slot.region: chosen by the collection under way */
-#define SP_REGION_KEPT 0x40000000u   /* collected, but not in a file yet: a store keeps such calls */
+#define SP_REGION_KEPT 0x40000000u   /* in sp_slot.region: collected, but not in a file yet: a store keeps such calls */
 #define SP_REGION_ID 0x3fffffffu     /* the rest is the region's id */
 #define SP_REGION_DONE 0xffffffffu   /* already reported */
 
@@ -91,7 +90,7 @@ typedef struct sp_block {
     size_t bytes;  /* of the mapping or allocation at begin */
     uint8_t memory; /* sp_block_memory */
     sp_store *store; /* of SP_BLOCK_STORED; the block holds a reference */
-    bool finished; /* collector: every slot is reported or abandoned */
+    bool finished; /* collector: every slot was collected; its marks are not in the slots */
     sp_log *buried_from;           /* registry: its log, when it is in the graveyard */
     struct sp_block *next_buried;
 } sp_block;

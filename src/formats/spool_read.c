@@ -33,6 +33,21 @@ typedef struct open_call {
     sp_ticks start;
 } open_call;
 
+/* What a collection chose: the calls before the first marks, but for those at the second ones. */
+typedef struct choice {
+    uint32_t number; /* 0: none */
+    const sp_mark *logs, *open; /* in the journal */
+    size_t log_count, open_count;
+} choice;
+
+/* A file that was about to get its name. */
+typedef struct file_note {
+    uint32_t number; /* of the collection in it; 0: none */
+    uint64_t device, inode;
+    int64_t changed_ns;
+    const char *path;
+} file_note;
+
 typedef struct reader {
     const char *path;
     char *memory;
@@ -42,7 +57,10 @@ typedef struct reader {
     found *chunks;
     size_t chunk_count, chunk_size;
     sp_run *run;
-    uint32_t collected, confirmed; /* numbers of the last collection, and of the last that is in a file */
+    choice collected, confirmed; /* the last collection, and the last one that is in a file */
+    file_note file;
+    const sp_mark **reached; /* by row: how far `confirmed` read its log; NULL: not at all */
+    size_t reached_count;
     char *metadata; /* JSON text, in the journal; NULL: none */
     sp_ticks latest;
     open_call *open;
@@ -269,6 +287,25 @@ static bool read_anchor(reader *r, const char *at, const char *end)
     return sp_run_restore_anchor(r->run, anchor);
 }
 
+static void read_choice(reader *r, uint32_t number, const char *at, const char *end)
+{
+    uint32_t counts[2];
+    if ((size_t)(end - at) < sizeof counts) return;
+    memcpy(counts, at, sizeof counts);
+    at += sizeof counts;
+    if ((size_t)(end - at) / sizeof(sp_mark) < (size_t)counts[0] + counts[1]) return;
+    const sp_mark *marks = (const sp_mark *)at; /* notes and their headers are multiples of 8 */
+    r->collected = (choice){number, marks, marks + counts[0], counts[0], counts[1]};
+}
+
+static void read_file_note(reader *r, uint32_t number, const char *at, const char *end)
+{
+    uint64_t numbers[3];
+    if ((size_t)(end - at) <= sizeof numbers || end[-1] != '\0') return;
+    memcpy(numbers, at, sizeof numbers);
+    r->file = (file_note){number, numbers[0], numbers[1], (int64_t)numbers[2], at + sizeof numbers};
+}
+
 static bool read_note(reader *r, const sp_note_header *note)
 {
     const char *at = (const char *)(note + 1), *end = at + note->size;
@@ -283,8 +320,11 @@ static bool read_note(reader *r, const sp_note_header *note)
     case SP_NOTE_METADATA:
         if (at < end && end[-1] == '\0') r->metadata = (char *)at;
         break;
-    case SP_NOTE_COLLECT: r->collected = note->index; break;
-    case SP_NOTE_CONFIRM: r->confirmed = note->index; break;
+    case SP_NOTE_COLLECT: read_choice(r, note->index, at, end); break;
+    case SP_NOTE_CONFIRM:
+        if (r->collected.number == note->index) r->confirmed = r->collected;
+        break;
+    case SP_NOTE_FILE: read_file_note(r, note->index, at, end); break;
     case SP_NOTE_LIMIT: r->salvage.limited = true; break;
     case SP_NOTE_TASK_NAME: break; /* read when the tasks are there */
     }
@@ -396,25 +436,66 @@ static bool remember_open(reader *r, uint32_t region, sp_ticks start)
     return true;
 }
 
-/* What of a slot can be used. A mark of a collection counts if that collection is in a file. */
-static void check_slot(reader *r, sp_slot *slot)
+/* ---- what is in a file already ---- */
+
+/* The process may have ended between the file's renaming and the note that it is in place. */
+static bool file_is_in_place(const file_note *file)
+{
+    struct stat there;
+    return stat(file->path, &there) == 0 && there.st_dev == file->device && there.st_ino == file->inode &&
+        (int64_t)there.st_mtim.tv_sec * 1000000000 + there.st_mtim.tv_nsec == file->changed_ns;
+}
+
+static sp_status find_reported(reader *r, sp_error *error)
+{
+    const bool written = r->file.number && r->file.number == r->collected.number;
+    if (written && r->confirmed.number != r->collected.number && file_is_in_place(&r->file)) r->confirmed = r->collected;
+    const choice *confirmed = &r->confirmed;
+    r->reached_count = r->run->row_count;
+    r->reached = calloc(r->reached_count + 1, sizeof *r->reached);
+    if (r->reached == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+    for (size_t i = 0; i < confirmed->log_count; i++) {
+        const sp_mark *mark = &confirmed->logs[i];
+        if (mark->owner < r->reached_count) r->reached[mark->owner] = mark;
+    }
+    return SP_OK;
+}
+
+static bool is_in_file(const reader *r, const sp_mark *place)
+{
+    const sp_mark *reached = place->owner < r->reached_count ? r->reached[place->owner] : NULL;
+    if (reached == NULL || sp_mark_compare(place, reached) >= 0) return false;
+    const choice *confirmed = &r->confirmed;
+    return confirmed->open_count == 0 ||
+        bsearch(place, confirmed->open, confirmed->open_count, sizeof *place, sp_mark_compare) == NULL;
+}
+
+/* Store only what changes: the pages of a large spool stay the file's. */
+static void set_region(sp_slot *slot, uint32_t region)
+{
+    if (atomic_load_explicit(&slot->region, memory_order_relaxed) == region) return;
+    atomic_store_explicit(&slot->region, region, memory_order_relaxed);
+}
+
+/* What of a slot can be used. */
+static void check_slot(reader *r, sp_slot *slot, const sp_mark *place)
 {
     const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
     const uint32_t id = region & SP_REGION_ID;
     const sp_ticks start = atomic_load_explicit(&slot->start, memory_order_relaxed);
     const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_relaxed);
-    const bool reported = region == SP_REGION_DONE || (region & SP_REGION_KEPT && r->confirmed == r->collected);
+    const bool reported = region == SP_REGION_DONE || is_in_file(r, place);
     const bool ended = end != SP_SLOT_OPEN && end != SP_SLOT_ABANDONED;
     const bool damaged = id >= r->run->region_count || !is_plausible(r, start) ||
         (ended && (end < start || !is_plausible(r, end))) ||
         slot->task < SP_NO_TASK || slot->task >= (int64_t)r->run->task_count + (slot->task == SP_NO_TASK);
     if (damaged && !reported) r->salvage.damaged_bytes += r->header->slot_bytes;
     if (reported || damaged || end == SP_SLOT_ABANDONED) {
-        atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
+        set_region(slot, SP_REGION_DONE);
         if (!ended) atomic_store_explicit(&slot->end, start, memory_order_relaxed);
         return;
     }
-    atomic_store_explicit(&slot->region, id, memory_order_relaxed);
+    set_region(slot, id);
     if (r->run->stride == sizeof(sp_async_slot) && ((sp_async_slot *)slot)->await > FARTHEST) ((sp_async_slot *)slot)->await = 0;
     saw(r, start);
     if (end != SP_SLOT_OPEN) saw(r, end);
@@ -430,9 +511,11 @@ static sp_status read_events(reader *r, sp_error *error)
             r->salvage.damaged_bytes += chunk->bytes;
             continue;
         }
+        sp_mark place = {.owner = row, .sequence = chunk->header->sequence};
         char *begin = (char *)(chunk->header + 1), *limit = (char *)chunk->header + chunk->bytes, *end = begin;
         while (limit - end >= (ptrdiff_t)stride && atomic_load_explicit(&((sp_slot *)end)->start, memory_order_acquire)) {
-            check_slot(r, (sp_slot *)end);
+            check_slot(r, (sp_slot *)end, &place);
+            place.index++;
             end += stride;
         }
         if (end > begin && !sp_run_restore_block(r->run, row, begin, end)) {
@@ -573,6 +656,7 @@ static sp_status rebuild(reader *r, sp_error *error)
     sp_status status = find_chunks(r, error);
     if (status == SP_OK) status = read_journal(r, read_note, error);
     if (status == SP_OK) status = read_tasks(r, error);
+    if (status == SP_OK) status = find_reported(r, error);
     if (status == SP_OK) status = read_events(r, error);
     if (status == SP_OK) status = end_timeline(r, error);
     if (status == SP_OK) status = close_open_calls(r, error);
@@ -596,6 +680,7 @@ sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_sa
     if (r.memory) munmap(r.memory, r.size);
     free(r.chunks);
     free(r.open);
+    free(r.reached);
     if (status != SP_OK) {
         sp_profile_release(profile);
         return status;

@@ -347,6 +347,12 @@ static bool spool_note(sp_store *store, sp_note_kind kind, uint32_t index, const
     return put;
 }
 
+static uint64_t spool_sequence(const sp_store *store, const void *memory)
+{
+    (void)store;
+    return ((const sp_chunk_header *)memory - 1)->sequence;
+}
+
 static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t *bytes)
 {
     sp_spool *spool = (sp_spool *)store;
@@ -404,7 +410,7 @@ static void spool_unhold(sp_store *store)
 static void spool_inherit(sp_store *store);
 
 static const sp_store_operations operations = {
-    .map = spool_map, .park = spool_park, .drop = spool_drop, .note = spool_note, .hold = spool_hold,
+    .map = spool_map, .park = spool_park, .drop = spool_drop, .note = spool_note, .sequence = spool_sequence, .hold = spool_hold,
     .unhold = spool_unhold, .inherit = spool_inherit, .release = spool_release};
 
 /* ---- making and ending a spool ---- */

@@ -1,0 +1,683 @@
+#include "analysis/collection.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/collect.h"
+#include "core/note.h"
+#include "core/registry.h"
+#include "core/task.h"
+#include "platform/platform.h"
+
+/* One log of the collection. */
+typedef struct source {
+    sp_log *log;
+    int32_t thread;
+    uint32_t stride;
+    sp_block *first, *last; /* the blocks to read: first .. last, last only up to `end` */
+    char *end;
+    sp_slot **open; /* calls that had not ended when the others were chosen, in the log's order */
+    size_t open_count, open_size;
+    /* where a walk is */
+    sp_block *block;
+    char *at, *readable;
+    size_t next_open;
+    sp_ticks start; /* of the slot at `at` */
+    sp_timeline_cursor cursor;
+} source;
+
+/* A call on the stack of its lane. */
+typedef struct frame {
+    uint32_t below; /* index of the enclosing frame, or NO_FRAME */
+    uint32_t row;
+    uint32_t made; /* what the sink made of it */
+    int64_t call_id;
+    sp_ticks end;
+    int64_t own_ns; /* its duration less that of its direct children */
+} frame;
+
+#define NO_FRAME UINT32_MAX
+
+struct sp_collection {
+    sp_run *run;
+    sp_profile *profile;
+    uint32_t number;
+    source *sources;
+    size_t source_count;
+    source **heap; /* by start, the earliest first */
+    size_t heap_count;
+    sp_anchor *anchors; /* the timeline as it was when the calls were chosen */
+    sp_timeline timeline;
+    uint64_t *counts; /* by region id */
+    uint32_t *row_of; /* by region id */
+    size_t region_count;
+    frame *frames;
+    size_t frame_count, frame_size;
+    uint32_t free_frame;
+    uint32_t *thread_top, *task_top; /* by index: the lane's innermost open frame */
+    size_t thread_count, task_count;
+    int64_t first_call_id, next_call_id;
+    unsigned how; /* of the walk under way */
+    bool nested;
+};
+
+static sp_status no_memory(sp_error *error)
+{
+    return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to collect the run");
+}
+
+/* ---- blocks ---- */
+
+static char *readable_of(const source *s, const sp_block *block)
+{
+    return block == s->last ? s->end : block->end;
+}
+
+static sp_block *following(const source *s, sp_block *block)
+{
+    return block == s->last ? NULL : atomic_load_explicit(&block->next, memory_order_acquire);
+}
+
+/* Whether a slot holds a call that may still be collected. Pages that a full store gave up read as zero. */
+static inline bool is_waiting(const sp_slot *slot)
+{
+    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
+    return region != SP_REGION_DONE && !(region & SP_REGION_KEPT) &&
+        atomic_load_explicit(&slot->start, memory_order_relaxed) != 0;
+}
+
+/* ---- choose and count ---- */
+
+static sp_status add_sources(sp_collection *c, sp_error *error)
+{
+    sp_run *run = c->run;
+    size_t count = 0;
+    for (sp_log *log = run->logs; log; log = log->next_of_run) count++;
+    c->sources = calloc(count ? count : 1, sizeof *c->sources);
+    c->heap = calloc(count ? count : 1, sizeof *c->heap);
+    if (!c->sources || !c->heap) return no_memory(error);
+    for (sp_log *log = run->logs; log; log = log->next_of_run) {
+        if (log->head == NULL) continue;
+        source *s = &c->sources[c->source_count++];
+        *s = (source){.log = log, .thread = log->row->index, .stride = log->stride, .first = log->head,
+                      .last = log->scan_block, .end = log->scan_next};
+    }
+    return SP_OK;
+}
+
+static bool remember_open(source *s, sp_slot *slot)
+{
+    if (s->open_count == s->open_size) {
+        const size_t size = s->open_size ? s->open_size * 2 : 8;
+        sp_slot **open = realloc(s->open, size * sizeof *open);
+        if (open == NULL) return false;
+        s->open = open;
+        s->open_size = size;
+    }
+    s->open[s->open_count++] = slot;
+    return true;
+}
+
+static bool choose_in_block(sp_collection *c, source *s, sp_block *block)
+{
+    if (block->finished) return true; /* collected before, and not confirmed yet */
+    const char *readable = readable_of(s, block);
+    for (char *at = block->begin; at < readable; at += s->stride) {
+        sp_slot *slot = (sp_slot *)at;
+        if (!is_waiting(slot)) continue;
+        const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
+        if (end == SP_SLOT_OPEN) {
+            if (!remember_open(s, slot)) return false;
+        } else if (end != SP_SLOT_ABANDONED) {
+            c->counts[atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID]++;
+        }
+    }
+    if (block != s->last) sp_block_park(block);
+    return true;
+}
+
+/* The marks of the collection, as the spool's reader needs them: how far each log was read, and which calls were open. */
+static sp_status note_choice(sp_collection *c, sp_error *error)
+{
+    sp_run *run = c->run;
+    size_t open_count = 0;
+    for (size_t i = 0; i < c->source_count; i++) open_count += c->sources[i].open_count;
+    sp_mark *marks = malloc((c->source_count + open_count + 1) * sizeof *marks);
+    if (marks == NULL) return no_memory(error);
+    size_t used = 0, logs = 0;
+    for (size_t i = 0; i < c->source_count; i++) {
+        const source *s = &c->sources[i];
+        const sp_block *stored = NULL; /* the last one: where a store was full, blocks of other memory come between */
+        for (sp_block *block = s->first; block; block = following(s, block)) {
+            if (block->memory == SP_BLOCK_STORED) stored = block;
+        }
+        if (stored) marks[used++] = sp_note_place(run, stored, readable_of(s, stored), (uint32_t)s->thread, s->stride);
+    }
+    logs = used;
+    for (size_t i = 0; i < c->source_count; i++) {
+        const source *s = &c->sources[i];
+        sp_block *block = s->first;
+        for (size_t k = 0; k < s->open_count; k++) {
+            const char *at = (const char *)s->open[k];
+            while (block && !(at >= block->begin && at < block->end)) block = following(s, block);
+            if (block == NULL) break;
+            if (block->memory == SP_BLOCK_STORED) {
+                marks[used++] = sp_note_place(run, block, at, (uint32_t)s->thread, s->stride);
+            }
+        }
+    }
+    qsort(marks + logs, used - logs, sizeof *marks, sp_mark_compare);
+    pthread_mutex_lock(&run->lock);
+    sp_note_collect(run, c->number, marks, logs, used - logs);
+    pthread_mutex_unlock(&run->lock);
+    free(marks);
+    return SP_OK;
+}
+
+static sp_status choose(sp_collection *c, sp_error *error)
+{
+    sp_run *run = c->run;
+    pthread_mutex_lock(&run->lock);
+    sp_run_scan(run);
+    c->number = ++run->collection;
+    sp_status status = add_sources(c, error);
+    c->region_count = run->region_count;
+    pthread_mutex_unlock(&run->lock);
+    if (status != SP_OK) return status;
+    c->counts = calloc(c->region_count + 1, sizeof *c->counts);
+    if (c->counts == NULL) return no_memory(error);
+    for (size_t i = 0; i < c->source_count; i++) {
+        source *s = &c->sources[i];
+        for (sp_block *block = s->first; block; block = following(s, block)) {
+            if (!choose_in_block(c, s, block)) return no_memory(error);
+        }
+    }
+    pthread_mutex_lock(&run->lock);
+    /* Open calls that the scanner remembers must not point into blocks that are about to go. */
+    for (size_t i = 0; i < c->source_count; i++) sp_log_forget_closed(c->sources[i].log);
+    sp_timeline_anchor(&run->timeline, 0);
+    const size_t anchors = run->timeline.count;
+    c->anchors = malloc((anchors ? anchors : 1) * sizeof *c->anchors);
+    if (c->anchors && anchors) memcpy(c->anchors, run->timeline.anchors, anchors * sizeof *c->anchors);
+    c->timeline = (sp_timeline){.anchors = c->anchors, .count = anchors, .size = anchors,
+                                .restored = run->timeline.restored, .source = run->timeline.source};
+    c->thread_count = run->row_count;
+    c->task_count = run->task_count;
+    pthread_mutex_unlock(&run->lock);
+    if (c->anchors == NULL) return no_memory(error);
+    return run->store ? note_choice(c, error) : SP_OK;
+}
+
+/* ---- the profile's shape ---- */
+
+static bool row_new(sp_collection *c, size_t id, uint32_t rank, uint64_t first)
+{
+    sp_profile *profile = c->profile;
+    const sp_region_info *region = c->run->regions[id];
+    sp_row *row = &profile->rows[profile->row_count];
+    c->row_of[id] = (uint32_t)profile->row_count++;
+    row->name = (uint32_t)profile->name_count;
+    row->rank = rank;
+    row->first = first;
+    row->count = c->counts[id];
+    row->source_line = region->source_line;
+    row->source_file = sp_text_copy(region->source_file);
+    row->source_text = sp_text_copy(region->source_text);
+    row->tags = sp_text_copy(region->tags);
+    profile->names[profile->name_count] = sp_text_copy(region->name);
+    if (profile->names[profile->name_count] == NULL) return false;
+    profile->name_count++;
+    return (!region->source_file || row->source_file) && (!region->source_text || row->source_text) &&
+        (!region->tags || row->tags);
+}
+
+static sp_status shape(sp_collection *c, uint32_t rank, sp_error *error)
+{
+    sp_profile *profile = c->profile = sp_profile_new();
+    if (profile == NULL) return no_memory(error);
+    size_t rows = 0;
+    for (size_t id = 0; id < c->region_count; id++) rows += c->counts[id] > 0;
+    profile->rows = calloc(rows ? rows : 1, sizeof *profile->rows);
+    profile->names = calloc(rows ? rows : 1, sizeof *profile->names);
+    c->row_of = malloc((c->region_count + 1) * sizeof *c->row_of);
+    if (!profile->rows || !profile->names || !c->row_of) return no_memory(error);
+    pthread_mutex_lock(&c->run->lock);
+    bool made = true;
+    for (size_t id = 0; id < c->region_count && made; id++) {
+        if (c->counts[id] == 0) continue;
+        made = row_new(c, id, rank, profile->call_count);
+        profile->call_count += c->counts[id];
+    }
+    pthread_mutex_unlock(&c->run->lock);
+    return made ? SP_OK : no_memory(error);
+}
+
+/* ---- walk ---- */
+
+/* The block's memory is not needed for this walk any more. */
+static void leave_block(const sp_collection *c, const source *s, sp_block *block)
+{
+    sp_block_park(block);
+    if (!(c->how & SP_WALK_EMPTY) || s->log->run->store || block->memory != SP_BLOCK_MAPPED || block == s->last) return;
+    const bool open = s->next_open && (char *)s->open[s->next_open - 1] >= block->begin &&
+        (char *)s->open[s->next_open - 1] < block->end;
+    if (!open) sp_platform_empty(block->begin, block->begin + block->bytes);
+}
+
+/* Move to the next chosen slot; false at the end. */
+static bool source_next(const sp_collection *c, source *s, bool first)
+{
+    if (!first) s->at += s->stride;
+    for (;;) {
+        for (; s->at < s->readable; s->at += s->stride) {
+            sp_slot *slot = (sp_slot *)s->at;
+            if (!is_waiting(slot)) continue;
+            if (s->next_open < s->open_count && s->open[s->next_open] == slot) {
+                s->next_open++;
+                continue;
+            }
+            if (atomic_load_explicit(&slot->end, memory_order_relaxed) == SP_SLOT_ABANDONED) continue;
+            s->start = atomic_load_explicit(&slot->start, memory_order_relaxed);
+            return true;
+        }
+        sp_block *done = s->block;
+        do s->block = following(s, s->block);
+        while (s->block && s->block->finished);
+        leave_block(c, s, done);
+        if (s->block == NULL) return false;
+        s->at = s->block->begin;
+        s->readable = readable_of(s, s->block);
+    }
+}
+
+static bool source_first(const sp_collection *c, source *s)
+{
+    s->cursor = (sp_timeline_cursor){.timeline = &c->timeline};
+    s->next_open = 0;
+    s->block = s->first;
+    s->at = s->block->begin;
+    s->readable = s->block->finished ? s->at : readable_of(s, s->block);
+    return source_next(c, s, true);
+}
+
+static bool earlier(const source *a, const source *b)
+{
+    return a->start != b->start ? a->start < b->start : a->thread < b->thread;
+}
+
+static void heap_sink(sp_collection *c, size_t at)
+{
+    source *moved = c->heap[at];
+    for (;;) {
+        size_t child = at * 2 + 1;
+        if (child >= c->heap_count) break;
+        if (child + 1 < c->heap_count && earlier(c->heap[child + 1], c->heap[child])) child++;
+        if (!earlier(c->heap[child], moved)) break;
+        c->heap[at] = c->heap[child];
+        at = child;
+    }
+    c->heap[at] = moved;
+}
+
+static void heap_fill(sp_collection *c)
+{
+    c->heap_count = 0;
+    for (size_t i = 0; i < c->source_count; i++) {
+        if (source_first(c, &c->sources[i])) c->heap[c->heap_count++] = &c->sources[i];
+    }
+    for (size_t i = c->heap_count; i-- > 0;) heap_sink(c, i);
+}
+
+static uint32_t frame_new(sp_collection *c)
+{
+    if (c->free_frame != NO_FRAME) {
+        const uint32_t at = c->free_frame;
+        c->free_frame = c->frames[at].below;
+        return at;
+    }
+    if (c->frame_count == c->frame_size) {
+        const size_t size = c->frame_size ? c->frame_size * 2 : 256;
+        frame *frames = realloc(c->frames, size * sizeof *frames);
+        if (frames == NULL) return NO_FRAME;
+        c->frames = frames;
+        c->frame_size = size;
+    }
+    return (uint32_t)c->frame_count++;
+}
+
+static void frame_pop(sp_collection *c, uint32_t *top)
+{
+    const uint32_t at = *top;
+    frame *f = &c->frames[at];
+    c->profile->rows[f->row].exclusive_total += f->own_ns;
+    *top = f->below;
+    f->below = c->free_frame;
+    c->free_frame = at;
+}
+
+static uint32_t *lane_of(sp_collection *c, const source *s, const sp_slot *slot)
+{
+    if (!c->run->tracks_threads) return &c->thread_top[0];
+    return slot->task >= 0 ? &c->task_top[slot->task] : &c->thread_top[s->thread];
+}
+
+/* Take what ended before the call off its lane's stack, and fill in what it has from the call that is left. */
+static void nest(sp_collection *c, uint32_t *top, sp_collected *call, sp_ticks start, sp_ticks end)
+{
+    while (*top != NO_FRAME && c->frames[*top].end <= start) frame_pop(c, top);
+    call->call_id = c->next_call_id++;
+    if (*top == NO_FRAME) return;
+    frame *enclosing = &c->frames[*top];
+    if (enclosing->end < end) c->nested = false;
+    enclosing->own_ns -= call->end_ns - call->start_ns;
+    call->parent_id = enclosing->call_id;
+    call->above = enclosing->made;
+}
+
+static void push(sp_collection *c, uint32_t *top, const sp_collected *call, sp_ticks end, uint32_t made)
+{
+    const uint32_t at = frame_new(c);
+    if (at == NO_FRAME) {
+        c->nested = false; /* no memory for the tree: the calls themselves are still reported */
+        return;
+    }
+    c->frames[at] = (frame){.below = *top, .row = call->row, .made = made, .call_id = call->call_id, .end = end,
+                            .own_ns = call->end_ns - call->start_ns};
+    *top = at;
+}
+
+static void take_call(sp_collection *c, source *s, sp_collected_sink sink, void *context)
+{
+    sp_slot *slot = (sp_slot *)s->at;
+    const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_relaxed);
+    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
+    sp_collected call = {.row = c->row_of[region], .above = SP_NO_CALL_ABOVE, .call_id = SP_UNKNOWN,
+                         .parent_id = SP_UNKNOWN, .thread = s->thread, .task = slot->task};
+    call.start_ns = sp_timeline_to_ns(&s->cursor, s->start);
+    call.end_ns = end == s->start ? call.start_ns : sp_timeline_to_ns(&s->cursor, end);
+    if (s->stride == sizeof(sp_async_slot)) {
+        const int64_t await = sp_timeline_duration(&c->timeline, ((const sp_async_slot *)slot)->await);
+        const int64_t duration = call.end_ns - call.start_ns;
+        call.await_ns = await < duration ? await : duration;
+    }
+    if (!(c->how & SP_WALK_TREE)) {
+        sink(context, &call);
+        return;
+    }
+    uint32_t *top = lane_of(c, s, slot);
+    nest(c, top, &call, s->start, end);
+    push(c, top, &call, end, sink(context, &call));
+}
+
+static void empty_stacks(sp_collection *c)
+{
+    for (size_t i = 0; i <= c->thread_count; i++) {
+        while (c->thread_top[i] != NO_FRAME) frame_pop(c, &c->thread_top[i]);
+    }
+    for (size_t i = 0; i <= c->task_count; i++) {
+        while (c->task_top[i] != NO_FRAME) frame_pop(c, &c->task_top[i]);
+    }
+}
+
+bool sp_collection_walk(sp_collection *c, unsigned how, sp_collected_sink sink, void *context)
+{
+    c->how = how;
+    c->nested = true;
+    c->next_call_id = c->first_call_id;
+    for (size_t i = 0; i < c->profile->row_count; i++) c->profile->rows[i].exclusive_total = how & SP_WALK_TREE ? 0 : SP_UNKNOWN;
+    heap_fill(c);
+    while (c->heap_count) {
+        source *s = c->heap[0];
+        take_call(c, s, sink, context);
+        if (!source_next(c, s, false)) c->heap[0] = c->heap[--c->heap_count];
+        if (c->heap_count > 1) heap_sink(c, 0);
+    }
+    empty_stacks(c);
+    if (!c->nested) {
+        for (size_t i = 0; i < c->profile->row_count; i++) c->profile->rows[i].exclusive_total = SP_UNKNOWN;
+    }
+    if (how & SP_WALK_TREE) c->profile->nested = c->nested;
+    return c->nested;
+}
+
+void sp_collection_durations(sp_collection *c, const bool *wanted, sp_duration_sink sink, void *context)
+{
+    c->how = 0;
+    for (size_t i = 0; i < c->source_count; i++) {
+        source *s = &c->sources[i];
+        for (bool more = source_first(c, s); more; more = source_next(c, s, false)) {
+            const sp_slot *slot = (const sp_slot *)s->at;
+            const uint32_t row = c->row_of[atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID];
+            if (!wanted[row]) continue;
+            const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_relaxed);
+            const int64_t start_ns = sp_timeline_to_ns(&s->cursor, s->start);
+            sink(context, row, end == s->start ? 0 : sp_timeline_to_ns(&s->cursor, end) - start_ns);
+        }
+    }
+}
+
+/* ---- begin and end ---- */
+
+static bool tops_new(sp_collection *c)
+{
+    c->free_frame = NO_FRAME;
+    c->thread_top = malloc((c->thread_count + 1) * sizeof *c->thread_top);
+    c->task_top = malloc((c->task_count + 1) * sizeof *c->task_top);
+    if (!c->thread_top || !c->task_top) return false;
+    memset(c->thread_top, 0xff, (c->thread_count + 1) * sizeof *c->thread_top);
+    memset(c->task_top, 0xff, (c->task_count + 1) * sizeof *c->task_top);
+    return true;
+}
+
+static void collection_free(sp_collection *c)
+{
+    pthread_mutex_unlock(&c->run->collecting);
+    for (size_t i = 0; i < c->source_count; i++) free(c->sources[i].open);
+    sp_profile_release(c->profile);
+    free(c->sources);
+    free(c->heap);
+    free(c->anchors);
+    free(c->counts);
+    free(c->row_of);
+    free(c->frames);
+    free(c->thread_top);
+    free(c->task_top);
+    free(c);
+}
+
+sp_status sp_collection_begin(sp_run *run, uint32_t rank, int64_t first_call_id, sp_collection **out, sp_error *error)
+{
+    sp_collection *c = calloc(1, sizeof *c);
+    if (c == NULL) return no_memory(error);
+    c->run = run;
+    c->first_call_id = first_call_id;
+    pthread_mutex_lock(&run->collecting);
+    sp_fork_hold_first();
+    sp_status status = choose(c, error);
+    if (status == SP_OK) status = shape(c, rank, error);
+    if (status == SP_OK) status = sp_run_tables(run, rank, c->profile, error);
+    if (status == SP_OK && !tops_new(c)) status = no_memory(error);
+    sp_fork_release();
+    if (status == SP_OK) *out = c;
+    else collection_free(c);
+    return status;
+}
+
+sp_profile *sp_collection_profile(const sp_collection *c)
+{
+    return c->profile;
+}
+
+uint32_t sp_collection_number(const sp_collection *c)
+{
+    return c->number;
+}
+
+/*
+ * Mark what was chosen. A full block of which nothing was open is marked as a whole: its pages are not touched, which of a
+ * store's would have to be written to the disk again.
+ */
+static void mark_source(source *s, bool reported)
+{
+    size_t next = 0;
+    for (sp_block *block = s->first; block; block = following(s, block)) {
+        if (block->finished) continue;
+        const bool open = next < s->open_count && (char *)s->open[next] >= block->begin && (char *)s->open[next] < block->end;
+        block->finished = !open && block != s->last;
+        if (block->finished) continue;
+        const char *readable = readable_of(s, block);
+        for (char *at = block->begin; at < readable; at += s->stride) {
+            sp_slot *slot = (sp_slot *)at;
+            if (!is_waiting(slot)) continue;
+            if (next < s->open_count && s->open[next] == slot) {
+                next++;
+                continue;
+            }
+            const bool abandoned = atomic_load_explicit(&slot->end, memory_order_relaxed) == SP_SLOT_ABANDONED;
+            const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
+            atomic_store_explicit(&slot->region, reported || abandoned ? SP_REGION_DONE : region | SP_REGION_KEPT,
+                                  memory_order_relaxed);
+        }
+    }
+}
+
+static bool log_is_spent(const sp_log *log)
+{
+    if (!log->orphaned) return false;
+    if (log->head == NULL) return true;
+    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+    if (log->head != log->scan_block || log->scan_next != next) return false;
+    for (const char *at = log->head->begin; at < next; at += log->stride) {
+        const sp_slot *slot = (const sp_slot *)at;
+        if (atomic_load_explicit(&slot->start, memory_order_relaxed) == 0) continue;
+        if (atomic_load_explicit(&slot->region, memory_order_relaxed) != SP_REGION_DONE) return false;
+    }
+    return true;
+}
+
+static void take_blocks(sp_log *log)
+{
+    sp_block *kept = NULL;
+    for (sp_block *block = log->head; block;) {
+        sp_block *next = atomic_load_explicit(&block->next, memory_order_acquire);
+        if (!block->finished) {
+            kept = block;
+        } else {
+            if (kept) atomic_store_explicit(&kept->next, next, memory_order_release);
+            else log->head = next;
+            sp_block_free(block);
+        }
+        block = next;
+    }
+}
+
+/* With the locks of the registry and the run. */
+static sp_log *take_spent_logs(sp_run *run)
+{
+    sp_log *spent = NULL;
+    for (sp_log **link = &run->logs; *link;) {
+        sp_log *log = *link;
+        if (!log_is_spent(log)) {
+            link = &log->next_of_run;
+            continue;
+        }
+        *link = log->next_of_run;
+        log->next_of_run = spent;
+        spent = log;
+    }
+    return spent;
+}
+
+static void free_logs(sp_log *spent)
+{
+    while (spent) {
+        sp_log *log = spent;
+        spent = log->next_of_run;
+        sp_log_free(log);
+    }
+}
+
+/* Give back the blocks and logs of which everything is reported. With the locks of the registry and the run. */
+static void clean_up(sp_run *run)
+{
+    for (sp_log *log = run->logs; log; log = log->next_of_run) take_blocks(log);
+    free_logs(take_spent_logs(run));
+}
+
+static void lock_all(sp_run *run)
+{
+    sp_registry_lock();
+    pthread_mutex_lock(&run->lock);
+}
+
+static void unlock_all(sp_run *run)
+{
+    pthread_mutex_unlock(&run->lock);
+    sp_registry_unlock();
+}
+
+void sp_collection_keep(sp_collection *c)
+{
+    sp_run *run = c->run;
+    sp_fork_hold_first();
+    for (size_t i = 0; i < c->source_count; i++) mark_source(&c->sources[i], run->store == NULL);
+    lock_all(run);
+    run->collected += c->profile->call_count;
+    if (run->store == NULL) clean_up(run);
+    unlock_all(run);
+    sp_fork_release();
+    collection_free(c);
+}
+
+void sp_collection_confirm(sp_collection *c)
+{
+    sp_run *run = c->run;
+    sp_fork_hold_first();
+    pthread_mutex_lock(&run->lock);
+    run->reported = true;
+    sp_note(run, SP_NOTE_CONFIRM, c->number, "");
+    pthread_mutex_unlock(&run->lock);
+    for (size_t i = 0; i < c->source_count; i++) mark_source(&c->sources[i], true);
+    lock_all(run);
+    run->collected += c->profile->call_count;
+    clean_up(run);
+    unlock_all(run);
+    sp_fork_release();
+    collection_free(c);
+}
+
+void sp_collection_abandon(sp_collection *c)
+{
+    if (c) collection_free(c);
+}
+
+/* ---- what was kept is in a file now ---- */
+
+static void confirm_log(sp_log *log)
+{
+    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+    for (sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
+        if (block->finished) continue;
+        const char *readable = sp_block_readable(block, next);
+        for (char *at = block->begin; at < readable; at += log->stride) {
+            sp_slot *slot = (sp_slot *)at;
+            const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
+            if (region == SP_REGION_DONE || !(region & SP_REGION_KEPT)) continue;
+            atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
+        }
+        if (readable == next) break;
+    }
+}
+
+void sp_run_confirm(sp_run *run)
+{
+    if (run->store == NULL) return;
+    pthread_mutex_lock(&run->collecting);
+    lock_all(run);
+    run->reported = true;
+    sp_note(run, SP_NOTE_CONFIRM, run->collection, "");
+    for (sp_log *log = run->logs; log; log = log->next_of_run) confirm_log(log);
+    clean_up(run);
+    unlock_all(run);
+    pthread_mutex_unlock(&run->collecting);
+}

@@ -57,6 +57,7 @@ class Run:
     start_ns: int
     track_threads: bool
     track_async: bool
+    uncollected: int  # entries that no collection has taken, open ones included
     unmatched: int  # exits that no open call belonged to
     lost: int  # calls that found no memory
     inherited: bool  # this process is a forked child of the one that opened the run
@@ -351,9 +352,18 @@ def read_h5(path: str, *, summary: bool = False, regions: Sequence[str] | None =
     and the dataset), HDF5SchemaError, SummaryDataUnavailable (summary=True and the file has none).
     """
 
+def finish_h5(run: Run, path: str, description: Profile, *, compression: str | None = "auto", level: int | None = None,
+              chunk_size: int | None = None) -> Profile | None:
+    """``collect``, ``write_h5`` and ``confirm`` in one, in bounded memory; the file gets the metadata of ``description``.
+
+    The Profile is without its calls. None, and nothing is done, if calls were collected that are not confirmed. OSError and MemoryError: the run still has all of its calls.
+    """
+
 def write_h5(profile: Profile, path: str, *, compression: str | None = "auto", level: int | None = None,
-             chunk_size: int | None = None) -> None:
+             chunk_size: int | None = None, run: Run | None = None) -> None:
     """Write schema 3 to a temporary file beside ``path``, fsync, rename. OSError names the path; the old file survives.
+
+    run: the run whose last collection this is, so that its spool knows of the file.
 
     compression: None or "auto" (ours), "none", "gzip" (level 0-9), "lzf", "zstd" (level 1-22); ValueError for others.
     """

@@ -60,6 +60,11 @@ class EventMetadata:
         """Values of the one call of ``region`` on ``lane`` that started at this tick."""
         self._outcomes.append((region, lane, start, values))
 
+    @property
+    def used(self) -> bool:
+        """Whether some call may have metadata."""
+        return bool(self._open or self._closed or self._outcomes)
+
     def mark(self) -> tuple[int, int]:
         """To be taken before a collection and given to :meth:`drop` once it is safe."""
         return len(self._closed), len(self._outcomes)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessLock", "Recording"]
 
+MANY = 500_000  # calls from which on results get the single ones from the file, when they are asked for
+
 
 class ProcessLock:
     """A lock that a forked child finds free, and that a thread cannot wait for while it holds it itself.
@@ -102,22 +104,15 @@ class Recording:
         """
         with self._lock:
             self.unwritten = None
-            mark = self.events.mark()
-            profile = recorded = self._describe(self.run.collect())
-            if native_traces:
-                profile = self._join_traces(recorded, native_traces, need_results)
-            try:
-                path, results = self._report(profile, need_results, need_calls)
-            except BaseException as error:
-                if getattr(error, "written", False):  # other ranks are missing, this one is in the file
-                    self._confirm(mark, recorded.call_count)
-                    if self.closed:
-                        self.end_spool()
-                raise
-            if path is None:
-                self._reported = self._confirmed + recorded.call_count
+            path, results = None, None
+            profile = self._finish(need_results, native_traces)
+            if profile is not None:
+                path = self.files[-1]
+                results = self._read_back(path, need_calls) if need_results else None
+                self._confirmed += profile.call_count
+                self._reported = self._confirmed
             else:
-                self._confirm(mark, recorded.call_count)
+                profile, path, results = self._collect_and_report(need_results, need_calls, native_traces)
             if path is not None and self.closed:
                 self.end_spool()
             elif path is not None:
@@ -127,6 +122,28 @@ class Recording:
         for problem in problems:
             warn(problem)
         return results if need_results else None
+
+    def _collect_and_report(
+        self, need_results: bool, need_calls: bool, native_traces: Any
+    ) -> tuple[Profile, str | None, ProfilingResults | None]:
+        """Through columns in memory: the profile as it was written, the path if there is one, and the results."""
+        mark = self.events.mark()
+        profile = recorded = self._describe(self.run.collect())
+        if native_traces:
+            profile = self._join_traces(recorded, native_traces, need_results)
+        try:
+            path, results = self._report(profile, need_results, need_calls)
+        except BaseException as error:
+            if getattr(error, "written", False):  # other ranks are missing, this one is in the file
+                self._confirm(mark, recorded.call_count)
+                if self.closed:
+                    self.end_spool()
+            raise
+        if path is None:
+            self._reported = self._confirmed + recorded.call_count
+        else:
+            self._confirm(mark, recorded.call_count)
+        return profile, path, results
 
     def _report(
         self, profile: Profile, need_results: bool, need_calls: bool
@@ -180,10 +197,11 @@ class Recording:
 
     def _results_of_file(self, link: Link, path: str, need_calls: bool) -> ProfilingResults:
         """What rank 0 has to show is in the file: its memory need not hold the calls of all ranks before."""
+        return self._nothing(link) if link.rank else self._read_back(path, need_calls)
+
+    def _read_back(self, path: str, need_calls: bool) -> ProfilingResults:
         from .profile_io import read_h5, read_h5_summary
 
-        if link.rank:
-            return self._nothing(link)
         return read_h5(path) if need_calls else read_h5_summary(path)
 
     def _nothing(self, link: Link) -> ProfilingResults:
@@ -232,14 +250,47 @@ class Recording:
 
     # -- parts of finalize ---------------------------------------------------------------------------------------------
 
-    def _describe(self, profile: Profile) -> Profile:
-        from ._core import now_ns, replace_profile
+    def _finish(self, need_results: bool, native_traces: Any) -> Profile | None:
+        """Write the calls from where they were recorded into the file, without all of them ever being in memory.
+
+        None, and nothing is done, where the single calls are needed: for a small run's results, for metadata of calls, for
+        other formats, for ranks and traces that go into the same file, and after a collection whose file could not be written.
+        """
+        config = self.config
+        if native_traces or (config.link is not None and config.link.size > 1):
+            return None
+        calls = self.run.uncollected
+        if not config.writes_file or config.output_format != "hdf5" or self.events.used or (need_results and calls < MANY):
+            return None
+        path = self._next_path(calls)
+        if path is None:
+            return None
+        from ._core import finish_h5, make_profile
+
+        description = make_profile(names=[], rows=[], columns={}, metadata=self._metadata())
+        try:
+            profile = finish_h5(self.run, path, description, **self._compression())
+        except OSError:
+            if need_results:
+                self.unwritten = self._results(self._describe(self.run.collect()), path)
+            raise
+        if profile is not None:
+            self.files.append(path)
+        return profile
+
+    def _metadata(self) -> dict[str, Any]:
+        from ._core import now_ns
 
         metadata = dict(self.config.metadata, finalize_time_ns=now_ns())
         lost = self.run.lost
         if lost:
             metadata["lost_calls"] = lost
-        return replace_profile(profile, metadata=metadata, event_metadata=self.events.texts(profile) or None)
+        return metadata
+
+    def _describe(self, profile: Profile) -> Profile:
+        from ._core import replace_profile
+
+        return replace_profile(profile, metadata=self._metadata(), event_metadata=self.events.texts(profile) or None)
 
     def _join_traces(self, profile: Profile, native_traces: Any, need_results: bool) -> Profile:
         from .native_trace import join_traces
@@ -285,14 +336,15 @@ class Recording:
     def _write_h5(self, profile: Profile, path: str) -> None:
         from ._core import write_h5
 
+        write_h5(profile, path, run=self.run, **self._compression())
+
+    def _compression(self) -> dict[str, Any]:
         config = self.config
-        write_h5(
-            profile,
-            path,
-            compression=config.hdf5_compression or "none",
-            level=config.hdf5_compression_level,
-            chunk_size=config.hdf5_chunk_size,
-        )
+        return {
+            "compression": config.hdf5_compression or "none",
+            "level": config.hdf5_compression_level,
+            "chunk_size": config.hdf5_chunk_size,
+        }
 
     def _way_out(self) -> str:
         """What keeps calls apart that this run did not."""

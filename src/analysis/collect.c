@@ -60,30 +60,40 @@ static void drop_ids(sp_profile *profile)
     }
 }
 
+sp_status sp_collection_columns(sp_collection *collection, unsigned how, int64_t **lane_keys, sp_error *error)
+{
+    filling f = {.profile = sp_collection_profile(collection)};
+    const sp_status status = columns_new(&f, sp_collection_run(collection), lane_keys != NULL, error);
+    if (status == SP_OK) {
+        if (!sp_collection_walk(collection, how | SP_WALK_TREE, put_call, &f)) drop_ids(f.profile);
+        for (size_t i = 0; i < f.profile->row_count; i++) {
+            sp_row *row = &f.profile->rows[i];
+            sp_row_statistics_compute(f.profile, row, &row->statistics);
+            row->has_statistics = true;
+        }
+        if (lane_keys) *lane_keys = f.lane_keys;
+    } else {
+        sp_column_free(f.lane_keys, f.profile->call_count);
+    }
+    free(f.next);
+    return status;
+}
+
 sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_profile **out, int64_t **lane_keys,
                          sp_error *error)
 {
     sp_collection *collection;
     sp_status status = sp_collection_begin(run, rank, first_call_id, &collection, error);
     if (status != SP_OK) return status;
-    filling f = {.profile = sp_profile_share(sp_collection_profile(collection))};
-    status = columns_new(&f, run, lane_keys != NULL, error);
+    sp_profile *profile = sp_profile_share(sp_collection_profile(collection));
+    status = sp_collection_columns(collection, SP_WALK_EMPTY, lane_keys, error);
     if (status == SP_OK) {
-        if (!sp_collection_walk(collection, SP_WALK_TREE | SP_WALK_EMPTY, put_call, &f)) drop_ids(f.profile);
-        for (size_t i = 0; i < f.profile->row_count; i++) {
-            sp_row *row = &f.profile->rows[i];
-            sp_row_statistics_compute(f.profile, row, &row->statistics);
-            row->has_statistics = true;
-        }
         sp_collection_keep(collection);
-        *out = f.profile;
-        if (lane_keys) *lane_keys = f.lane_keys;
+        *out = profile;
     } else {
         sp_collection_abandon(collection);
-        sp_column_free(f.lane_keys, f.profile->call_count);
-        sp_profile_release(f.profile);
+        sp_profile_release(profile);
     }
-    free(f.next);
     return status;
 }
 

@@ -508,6 +508,11 @@ sp_profile *sp_collection_profile(const sp_collection *c)
     return c->profile;
 }
 
+sp_run *sp_collection_run(const sp_collection *c)
+{
+    return c->run;
+}
+
 uint32_t sp_collection_number(const sp_collection *c)
 {
     return c->number;

@@ -43,6 +43,8 @@ sp_status sp_collection_begin(sp_run *run, uint32_t rank, int64_t first_call_id,
 /* The rows (in order of the regions' creation; none without a call) and names; call_count; lane tables; no columns. */
 sp_profile *sp_collection_profile(const sp_collection *collection);
 
+sp_run *sp_collection_run(const sp_collection *collection);
+
 /* The number under which the run's store knows it. */
 uint32_t sp_collection_number(const sp_collection *collection);
 
@@ -51,6 +53,12 @@ uint32_t sp_collection_number(const sp_collection *collection);
  * says that calls of a lane overlap without nesting: their ids and parents are not to be used, and exclusive totals are unknown.
  */
 bool sp_collection_walk(sp_collection *collection, unsigned how, sp_collected_sink sink, void *context);
+
+/*
+ * Walk into columns of the collection's profile, with `how` besides SP_WALK_TREE; without the ids where calls overlap. `lane_keys` (may be NULL) as
+ * sp_run_collect has it. SP_ERR_NO_MEMORY.
+ */
+sp_status sp_collection_columns(sp_collection *collection, unsigned how, int64_t **lane_keys, sp_error *error);
 
 /* The durations of the calls of rows for which `wanted` is true, in no order: what a second look at them needs. */
 typedef void (*sp_duration_sink)(void *context, uint32_t row, int64_t duration);

@@ -5,9 +5,10 @@
 
 #include "analysis/call_tree.h"
 #include "analysis/percentile.h"
+#include "analysis/row_sums.h"
 #include "analysis/wrap.h"
 
-#define NO_NODE UINT32_MAX
+#define NO_NODE SP_PATH_NONE
 /* In node_of: the call's own region is left out, and this is the node of the nearest caller that is not. */
 #define HIDDEN 0x80000000u
 #define NODE_MASK 0x7fffffffu
@@ -21,8 +22,7 @@ typedef struct node_total {
     bool stored; /* the statistics are complete, not sums under way */
     int64_t inclusive, exclusive, covered, until;
     sp_row_statistics statistics;
-    unsigned __int128 squares; /* sum of squared durations, exact (at most the square of the total, so it fits): m2 comes from
-                                  it without cancellation */
+    sp_squares squares;
 } node_total;
 
 /* The calls of one rank in call order. Only one of parent_ids and parents is there. */
@@ -179,8 +179,7 @@ static void add_duration(node_total *total, int64_t start, int64_t end)
         s->end_maximum = end;
         s->last = duration;
     }
-    const unsigned __int128 size = (unsigned __int128)(duration < 0 ? -(uint64_t)duration : (uint64_t)duration);
-    total->squares += size * size;
+    total->squares += sp_square(duration);
     total->covered = sp_plus(total->covered, uncovered(start, end, &total->until));
 }
 
@@ -191,16 +190,11 @@ static void add_gpu(node_total *total, int64_t duration)
     total->statistics.gpu_total = sp_plus(total->statistics.gpu_total, duration);
 }
 
-/* Sum of squared deviations from the mean = squares - total^2 / count, in integers as far as they go. */
 static void finish_moments(node_total *total)
 {
     if (total->stored) return;
     sp_row_statistics *s = &total->statistics;
-    s->mean = (double)s->total / (double)total->count;
-    const unsigned __int128 size = s->total < 0 ? -(uint64_t)s->total : (uint64_t)s->total;
-    const unsigned __int128 quotient = size / total->count, rest = size % total->count;
-    s->m2 = (double)(total->squares - quotient * size) - (double)(rest * size) / (double)total->count;
-    if (s->m2 < 0) s->m2 = 0;
+    sp_moments(s->total, total->count, total->squares, &s->mean, &s->m2);
 }
 
 /* The rank is through: its totals become rows. */
@@ -299,6 +293,22 @@ static void close_threads(builder *b, thread_table *table)
 
 /* -- the pass over a rank -- */
 
+/*
+ * One call of the region `name` directly under the node `above` (SP_PATH_ROOT: under none), whose exclusive time is not
+ * counted yet. Its node; NO_NODE: it failed with b->status.
+ */
+static uint32_t add_under(builder *b, int32_t above, uint32_t name, int64_t start, int64_t end)
+{
+    const bool inner = above >= 0 && b->out->nodes[above].name == name;
+    const uint32_t node = inner ? (uint32_t)above : find_node(b, above, name);
+    if (node == NO_NODE) return NO_NODE;
+    node_total *total = &b->totals[node];
+    add_duration(total, start, end);
+    if (inner) total->recursive = true;
+    else total->inclusive = sp_plus(total->inclusive, sp_minus(end, start));
+    return node;
+}
+
 static sp_status add_call(builder *b, thread_table *threads, const rank_calls *calls, uint64_t position)
 {
     const sp_profile *profile = b->profile;
@@ -320,16 +330,12 @@ static sp_status add_call(builder *b, thread_table *threads, const rank_calls *c
         calls->node_of[position] = above | HIDDEN;
         return SP_OK;
     }
-    const bool inner = above_node >= 0 && b->out->nodes[above_node].name == name;
-    const uint32_t node = inner ? (uint32_t)above_node : find_node(b, above_node, name);
+    const uint32_t node = add_under(b, above_node, name, start, end);
     if (node == NO_NODE) return b->status;
     calls->node_of[position] = node;
     if (b->call_nodes) b->call_nodes[at] = node;
 
     node_total *total = &b->totals[node];
-    add_duration(total, start, end);
-    if (inner) total->recursive = true;
-    else total->inclusive = sp_plus(total->inclusive, duration);
     total->exclusive = sp_plus(total->exclusive, calls->exclusive ? calls->exclusive[position] : duration);
     if (profile->columns[SP_COLUMN_GPU]) add_gpu(total, profile->columns[SP_COLUMN_GPU][at]);
     if (threads->column == NULL) return SP_OK;
@@ -792,6 +798,76 @@ sp_status sp_path_summary_make(const sp_profile *profile, const sp_path_options 
     if (status == SP_OK) *out = b.out;
     else sp_path_summary_free(b.out);
     return status;
+}
+
+/* -- calls that come one after the other and are not kept -- */
+
+struct sp_path_stream {
+    builder b;
+    thread_table threads;
+    sp_error error;
+    uint32_t rank;
+};
+
+static void stream_free(sp_path_stream *stream)
+{
+    if (stream->threads.column) sp_lane_tops_free(&stream->threads.tops);
+    free(stream->threads.until);
+    free(stream->b.totals);
+    free(stream->b.recent);
+    free(stream->b.buckets);
+    sp_path_summary_free(stream->b.out);
+    free(stream);
+}
+
+sp_path_stream *sp_path_stream_new(uint32_t rank, uint64_t count, int64_t threads)
+{
+    static const sp_path_options everything;
+    static const int64_t recorded; /* the calls bring their threads themselves */
+    sp_path_stream *stream = calloc(1, sizeof *stream);
+    if (stream == NULL) return NULL;
+    builder *b = &stream->b;
+    *b = (builder){.options = &everything, .error = &stream->error, .out = calloc(1, sizeof *b->out)};
+    stream->rank = rank;
+    sp_status status = b->out ? grow_nodes(b) : SP_ERR_NO_MEMORY;
+    if (status == SP_OK && threads > 0) {
+        status = sp_lane_tops_make(&stream->threads.tops, 0, threads - 1, count, b->error);
+        if (status == SP_OK) stream->threads.column = &recorded;
+    }
+    if (status == SP_OK) {
+        b->out->nested = true;
+        return stream;
+    }
+    stream_free(stream);
+    return NULL;
+}
+
+uint32_t sp_path_stream_add(sp_path_stream *stream, uint32_t above, uint32_t name, int64_t thread, int64_t start, int64_t end)
+{
+    builder *b = &stream->b;
+    if (b->status != SP_OK) return NO_NODE;
+    const int64_t duration = sp_minus(end, start);
+    if (above != NO_NODE) b->totals[above].exclusive = sp_minus(b->totals[above].exclusive, duration);
+    const uint32_t node = add_under(b, above == NO_NODE ? SP_PATH_ROOT : (int32_t)above, name, start, end);
+    if (node == NO_NODE) return NO_NODE;
+    b->totals[node].exclusive = sp_plus(b->totals[node].exclusive, duration);
+    if (stream->threads.column) b->status = add_usage(b, &stream->threads, stream->rank, thread, start, end);
+    return node;
+}
+
+sp_path_summary *sp_path_stream_finish(sp_path_stream *stream)
+{
+    sp_path_summary *out = NULL;
+    if (stream == NULL) return NULL;
+    builder *b = &stream->b;
+    if (b->status == SP_OK) b->status = flush_rank(b, stream->rank);
+    if (b->status == SP_OK) {
+        if (b->out->thread_count) qsort(b->out->threads, b->out->thread_count, sizeof(sp_thread_usage), compare_usage);
+        out = b->out;
+        b->out = NULL;
+    }
+    stream_free(stream);
+    return out;
 }
 
 void sp_path_summary_free(sp_path_summary *summary)

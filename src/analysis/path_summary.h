@@ -77,4 +77,19 @@ sp_status sp_path_summary_make(const sp_profile *profile, const sp_path_options 
                                sp_error *error);
 void sp_path_summary_free(sp_path_summary *summary); /* NULL is allowed */
 
+/*
+ * The same for the calls of one rank that come in start order, parents before their children, and are not kept. Memory is that
+ * of the result. `threads`: how many there are, 0 when calls carry none; `count`: of the calls. NULL when out of memory.
+ */
+typedef struct sp_path_stream sp_path_stream;
+#define SP_PATH_NONE UINT32_MAX
+
+sp_path_stream *sp_path_stream_new(uint32_t rank, uint64_t count, int64_t threads);
+
+/* A call under a call that gave `above` (SP_PATH_NONE: under none). After a failure SP_PATH_NONE, and nothing is summed any more. */
+uint32_t sp_path_stream_add(sp_path_stream *stream, uint32_t above, uint32_t name, int64_t thread, int64_t start, int64_t end);
+
+/* The sums; the stream is gone. NULL: it had failed, for memory or for too many paths. NULL is allowed. */
+sp_path_summary *sp_path_stream_finish(sp_path_stream *stream);
+
 #endif

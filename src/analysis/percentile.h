@@ -11,4 +11,10 @@
  */
 void sp_percentiles(int64_t *values, size_t count, const double *ranks, size_t rank_count, double *out);
 
+/* Linear interpolation between neighbours, from the nearer of the two, as numpy's default does. */
+static inline double sp_percentile_between(double low, double high, double share)
+{
+    return share < 0.5 ? low + (high - low) * share : high - (high - low) * (1.0 - share);
+}
+
 #endif

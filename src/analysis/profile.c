@@ -368,3 +368,21 @@ sp_status sp_profile_set_strings(sp_profile *profile, const char *key, const cha
     }
     return put_value(profile, key, value);
 }
+
+sp_status sp_profile_copy_metadata(sp_profile *profile, const sp_profile *from)
+{
+    sp_status status = SP_OK;
+    for (size_t i = 0; i < from->metadata_count && status == SP_OK; i++) {
+        const sp_metadata *entry = &from->metadata[i];
+        switch (entry->kind) {
+        case SP_VALUE_INT: status = sp_profile_set_int(profile, entry->key, entry->integer); break;
+        case SP_VALUE_FLOAT: status = sp_profile_set_float(profile, entry->key, entry->real); break;
+        case SP_VALUE_BOOL: status = sp_profile_set_bool(profile, entry->key, entry->integer != 0); break;
+        case SP_VALUE_STRING: status = sp_profile_set_string(profile, entry->key, entry->text); break;
+        case SP_VALUE_STRINGS:
+            status = sp_profile_set_strings(profile, entry->key, (const char *const *)entry->list, entry->size);
+            break;
+        }
+    }
+    return status;
+}

@@ -222,6 +222,8 @@ sp_status sp_profile_set_string(sp_profile *profile, const char *key, const char
 sp_status sp_profile_set_strings(sp_profile *profile, const char *key, const char *const *list, size_t size);
 void sp_profile_clear_metadata(sp_profile *profile);
 void sp_profile_drop_metadata(sp_profile *profile, const char *key); /* nothing if there is none of that key */
+/* The entries of `from`, in the place of those of the same key. */
+sp_status sp_profile_copy_metadata(sp_profile *profile, const sp_profile *from);
 const sp_metadata *sp_profile_find_metadata(const sp_profile *profile, const char *key);
 
 #endif

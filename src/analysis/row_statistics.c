@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/percentile.h"
 #include "analysis/wrap.h"
 
 /* Sums in this function are exact: int64 ns hold 292 years. */
@@ -159,12 +160,6 @@ static range whole_range(const durations *d)
     return (range){.low = low, .bits = span ? 64 - (unsigned)__builtin_clzll(span) : 0, .count = d->count};
 }
 
-/* Linear interpolation between neighbours, from the nearer of the two, as numpy's default does. */
-static double between(double low, double high, double part)
-{
-    return part < 0.5 ? low + (high - low) * part : high - (high - low) * (1.0 - part);
-}
-
 sp_status sp_row_percentiles_compute(const sp_profile *profile, const sp_row *row, const double *ranks, size_t count,
                                      double *out)
 {
@@ -196,7 +191,7 @@ sp_status sp_row_percentiles_compute(const sp_profile *profile, const sp_row *ro
             low = (double)select_rank(&d, &whole, memory, below);
             high = (double)select_rank(&d, &whole, memory, above);
         }
-        out[i] = between(low, high, position - (double)below);
+        out[i] = sp_percentile_between(low, high, position - (double)below);
     }
     free(memory);
     return SP_OK;

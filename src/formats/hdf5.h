@@ -6,6 +6,7 @@
 #ifndef SP_FORMATS_HDF5_H
 #define SP_FORMATS_HDF5_H
 
+#include "analysis/collection.h"
 #include "analysis/profile.h"
 
 typedef enum sp_compression {
@@ -20,6 +21,9 @@ typedef struct sp_hdf5_options {
     sp_compression compression;
     int level;           /* gzip 0-9, zstd 1-22; -1: the default */
     uint64_t chunk_size; /* elements of a chunk; 0: the default */
+    /* Called when the file is complete and about to be renamed to `target`; or NULL. */
+    void (*ready)(void *context, int fd, const char *target);
+    void *ready_context;
 } sp_hdf5_options;
 
 /*
@@ -28,6 +32,13 @@ typedef struct sp_hdf5_options {
  * SP_ERR_INVALID (a profile without its calls, rows that overlap).
  */
 sp_status sp_hdf5_write(const sp_profile *profile, const char *path, const sp_hdf5_options *options, sp_error *error);
+
+/*
+ * Write the calls of a collection, which stays to be ended, with the metadata of its profile. Memory is bounded, however many calls there are
+ * (call_stream.h). The profile then has its statistics, percentiles and sums by path, and is summary_only. Fails as sp_hdf5_write.
+ */
+sp_status sp_hdf5_write_collection(sp_collection *collection, const char *path, const sp_hdf5_options *options,
+                                   sp_error *error);
 
 /* What to read: rows of these regions and ranks only (NULL: all), and whether their calls. */
 typedef struct sp_hdf5_selection {

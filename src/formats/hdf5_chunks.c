@@ -9,203 +9,340 @@
 #include "formats/hdf5_library.h"
 
 #define WORKERS_MAX 4
-#define SLOTS_MAX (WORKERS_MAX + 2)
+#define JOBS_MAX (WORKERS_MAX + 4)
+#define FEW_PIECES 4 /* not worth a thread */
 
-/* An encoded chunk on its way to the file. Its worker owns it until `ready`, then the caller until `task` moves on. */
-typedef struct slot {
-    uint64_t task;
-    bool ready;
-    void *data;
+typedef enum job_state { JOB_FREE, JOB_WAITING, JOB_TAKEN, JOB_MADE } job_state;
+
+/* A piece on its way to the file: the caller's while free or made, a worker's while taken. */
+typedef struct job {
+    job_state state;
+    const sp_chunk_source *source;
+    uint64_t first, order; /* the earliest waiting job is taken first */
+    void *raw;             /* given with the piece, or NULL */
+    void *data;            /* the encoded chunk */
     size_t size;
     uint32_t skipped;
     sp_status status;
-} slot;
+} job;
 
-typedef struct chunk_writer {
-    const sp_chunk_source *sources;
-    size_t source_count;
-    const sp_pipeline *filters;
-    size_t largest; /* bytes of the largest chunk */
-    uint64_t task_count;
+/* A buffer that waits to be used again begins with the next one. */
+typedef struct spare {
+    struct spare *next;
+} spare;
 
-    pthread_mutex_t lock;
-    pthread_cond_t made, taken;
-    uint64_t next_task, written; /* tasks below `written` are done with */
+struct sp_chunk_writer {
+    sp_pipeline filters;
+    size_t largest;
+    pthread_t threads[WORKERS_MAX];
+    unsigned worker_count;
+    sp_coder *coder; /* the caller's own, when there is no worker */
+    void *raw;
+
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t queued, made;
     bool stopped;
-    unsigned slot_count;
-    slot slots[SLOTS_MAX];
-} chunk_writer;
+    uint64_t put, written; /* jobs so far */
+    unsigned job_count;
+    job jobs[JOBS_MAX];
+    spare *spares;
+};
 
-static uint64_t chunks_of(const sp_chunk_source *source)
-{
-    return source->count / source->chunk + (source->count % source->chunk != 0);
-}
+/* -- pieces -- */
 
-/* The source of a task, and the first element of its chunk. */
-static const sp_chunk_source *find_task(const chunk_writer *writer, uint64_t task, uint64_t *first)
+static uint64_t piece_count(const sp_chunk_source *source, uint64_t first)
 {
-    const sp_chunk_source *source = writer->sources;
-    for (; task >= chunks_of(source); source++) task -= chunks_of(source);
-    *first = task * source->chunk;
-    return source;
+    const uint64_t left = source->count - first;
+    return left < source->chunk ? left : source->chunk;
 }
 
 /* Make a chunk: its elements, zeros up to the chunk's size, and the filters over it. */
-static void make_chunk(const chunk_writer *writer, uint64_t task, sp_coder *coder, void *raw, slot *out)
+static void make_chunk(const sp_chunk_writer *writer, sp_coder *coder, void *own, job *out)
 {
-    uint64_t first;
-    const sp_chunk_source *source = find_task(writer, task, &first);
-    const uint64_t left = source->count - first, count = left < source->chunk ? left : source->chunk;
+    const sp_chunk_source *source = out->source;
+    const uint64_t count = piece_count(source, out->first);
     const size_t bytes = (size_t)source->chunk * source->element, used = (size_t)count * source->element;
-    sp_pipeline pipeline = *writer->filters;
+    void *raw = out->raw ? out->raw : own;
+    sp_pipeline pipeline = writer->filters;
     pipeline.element = source->element;
-    source->fill(source->context, first, count, raw);
+    if (coder == NULL || raw == NULL) {
+        out->status = SP_ERR_NO_MEMORY;
+        return;
+    }
+    if (out->raw == NULL) source->fill(source->context, out->first, count, raw);
     memset((char *)raw + used, 0, bytes - used);
     out->status = sp_chunk_encode(coder, &pipeline, raw, bytes, out->data, &out->size, &out->skipped);
 }
 
-/* Write an encoded chunk where it belongs. */
-static sp_status write_chunk(const chunk_writer *writer, const slot *made, sp_error *error)
+static sp_status fail_write(const sp_chunk_source *source, sp_error *error)
 {
-    uint64_t first;
     char reason[300];
-    const sp_chunk_source *source = find_task(writer, made->task, &first);
-    if (made->status != SP_OK) return sp_fail(error, made->status, "cannot compress %s", source->name);
-    const hsize_t offset = first;
-    if (H5Dwrite_chunk(source->dataset, H5P_DEFAULT, made->skipped, &offset, made->size, made->data) >= 0) return SP_OK;
     return sp_fail(error, SP_ERR_IO, "cannot write %s: %s", source->name, sp_hdf5_reason(reason, sizeof reason));
+}
+
+/* Write an encoded chunk where it belongs. */
+static sp_status write_chunk(const job *made, sp_error *error)
+{
+    const sp_chunk_source *source = made->source;
+    if (made->status != SP_OK) return sp_fail(error, made->status, "cannot compress %s", source->name);
+    const hsize_t offset = made->first;
+    if (H5Dwrite_chunk(source->dataset, H5P_DEFAULT, made->skipped, &offset, made->size, made->data) >= 0) return SP_OK;
+    return fail_write(source, error);
+}
+
+/* A piece of a dataset that is not chunked, as it is. */
+static sp_status write_plain(const sp_chunk_source *source, uint64_t first, const void *elements, sp_error *error)
+{
+    const hsize_t start = first, count = piece_count(source, first), extent = source->count;
+    const hid_t space = H5Screate_simple(1, &extent, NULL), memory = H5Screate_simple(1, &count, NULL);
+    const bool written = space >= 0 && memory >= 0 &&
+        H5Sselect_hyperslab(space, H5S_SELECT_SET, &start, NULL, &count, NULL) >= 0 &&
+        H5Dwrite(source->dataset, source->type, memory, space, H5P_DEFAULT, elements) >= 0;
+    if (space >= 0) H5Sclose(space);
+    if (memory >= 0) H5Sclose(memory);
+    return written ? SP_OK : fail_write(source, error);
 }
 
 /* -- workers -- */
 
-/* The next task whose slot is free, or task_count when there is none left. */
-static uint64_t take_task(chunk_writer *writer)
+/* The waiting job that was put first; NULL when the writer has stopped. */
+static job *take_job(sp_chunk_writer *writer)
 {
+    job *next = NULL;
     pthread_mutex_lock(&writer->lock);
-    const uint64_t task = writer->next_task++;
-    while (!writer->stopped && task < writer->task_count && task >= writer->written + writer->slot_count) {
-        pthread_cond_wait(&writer->taken, &writer->lock);
+    while (!writer->stopped && next == NULL) {
+        for (unsigned i = 0; i < writer->job_count; i++) {
+            job *candidate = &writer->jobs[i];
+            if (candidate->state == JOB_WAITING && (next == NULL || candidate->order < next->order)) next = candidate;
+        }
+        if (next == NULL) pthread_cond_wait(&writer->queued, &writer->lock);
     }
-    const bool none = writer->stopped || task >= writer->task_count;
+    if (next) next->state = JOB_TAKEN;
     pthread_mutex_unlock(&writer->lock);
-    return none ? writer->task_count : task;
+    return next;
+}
+
+static void recycle(sp_chunk_writer *writer, void *buffer)
+{
+    if (buffer == NULL) return;
+    spare *one = buffer;
+    one->next = writer->spares;
+    writer->spares = one;
 }
 
 static void *work(void *argument)
 {
-    chunk_writer *writer = argument;
+    sp_chunk_writer *writer = argument;
     sp_coder *coder = sp_coder_new();
-    void *raw = malloc(writer->largest);
-    for (;;) {
-        const uint64_t task = take_task(writer);
-        if (task == writer->task_count) break;
-        slot *mine = &writer->slots[task % writer->slot_count];
-        if (coder && raw) make_chunk(writer, task, coder, raw, mine);
-        else mine->status = SP_ERR_NO_MEMORY;
+    void *own = malloc(writer->largest);
+    job *mine;
+    while ((mine = take_job(writer))) {
+        make_chunk(writer, coder, own, mine);
         pthread_mutex_lock(&writer->lock);
-        mine->task = task;
-        mine->ready = true;
+        recycle(writer, mine->raw);
+        mine->state = JOB_MADE;
         pthread_cond_signal(&writer->made);
         pthread_mutex_unlock(&writer->lock);
     }
     sp_coder_free(coder);
-    free(raw);
+    free(own);
     return NULL;
 }
 
-/* Write what the workers make, in order. */
-static sp_status drain(chunk_writer *writer, sp_error *error)
-{
-    sp_status status = SP_OK;
-    for (uint64_t task = 0; task < writer->task_count && status == SP_OK; task++) {
-        slot *next = &writer->slots[task % writer->slot_count];
-        pthread_mutex_lock(&writer->lock);
-        while (!next->ready) pthread_cond_wait(&writer->made, &writer->lock);
-        pthread_mutex_unlock(&writer->lock);
-        status = write_chunk(writer, next, error);
-        pthread_mutex_lock(&writer->lock);
-        next->ready = false;
-        writer->written = task + 1;
-        pthread_cond_broadcast(&writer->taken);
-        pthread_mutex_unlock(&writer->lock);
-    }
-    return status;
-}
-
-static unsigned worker_count(const chunk_writer *writer)
+static unsigned workers_wanted(uint64_t pieces)
 {
     cpu_set_t set;
     const int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    if (cpus < 2 || writer->task_count < 4) return 0;
+    if (cpus < 2 || pieces < FEW_PIECES) return 0;
     return cpus < WORKERS_MAX ? (unsigned)cpus : WORKERS_MAX;
 }
 
-/* Threads that no signal handler of the application runs on. Returns how many could be started. */
-static unsigned start_workers(chunk_writer *writer, pthread_t *threads, unsigned wanted)
+/* Threads that no signal handler of the application runs on. */
+static void start_workers(sp_chunk_writer *writer, unsigned wanted)
 {
     sigset_t all, before;
-    unsigned started = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (started < wanted && pthread_create(&threads[started], NULL, work, writer) == 0) started++;
+    while (writer->worker_count < wanted &&
+           pthread_create(&writer->threads[writer->worker_count], NULL, work, writer) == 0) {
+        writer->worker_count++;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
 }
 
-static sp_status write_alone(chunk_writer *writer, sp_error *error)
+/* -- the caller -- */
+
+static void writer_free(sp_chunk_writer *writer)
 {
-    sp_coder *coder = sp_coder_new();
-    void *raw = malloc(writer->largest);
-    sp_status status = coder && raw ? SP_OK : SP_ERR_NO_MEMORY;
-    for (uint64_t task = 0; task < writer->task_count && status == SP_OK; task++) {
-        writer->slots[0].task = task;
-        make_chunk(writer, task, coder, raw, &writer->slots[0]);
-        status = write_chunk(writer, &writer->slots[0], error);
+    pthread_mutex_lock(&writer->lock);
+    writer->stopped = true;
+    pthread_cond_broadcast(&writer->queued);
+    pthread_mutex_unlock(&writer->lock);
+    for (unsigned i = 0; i < writer->worker_count; i++) pthread_join(writer->threads[i], NULL);
+    for (unsigned i = 0; i < writer->job_count; i++) {
+        if (writer->jobs[i].state == JOB_WAITING) free(writer->jobs[i].raw);
+        free(writer->jobs[i].data);
     }
-    sp_coder_free(coder);
-    free(raw);
+    while (writer->spares) {
+        spare *one = writer->spares;
+        writer->spares = one->next;
+        free(one);
+    }
+    pthread_mutex_destroy(&writer->lock);
+    pthread_cond_destroy(&writer->queued);
+    pthread_cond_destroy(&writer->made);
+    sp_coder_free(writer->coder);
+    free(writer->raw);
+    free(writer);
+}
+
+sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest, uint64_t pieces)
+{
+    sp_chunk_writer *writer = calloc(1, sizeof *writer);
+    if (writer == NULL) return NULL;
+    writer->filters = *filters;
+    writer->largest = largest > sizeof(spare) ? largest : sizeof(spare);
+    pthread_mutex_init(&writer->lock, NULL);
+    pthread_cond_init(&writer->queued, NULL);
+    pthread_cond_init(&writer->made, NULL);
+    const unsigned wanted = workers_wanted(pieces);
+    const unsigned jobs = wanted ? wanted + 4 : 1;
+    for (; writer->job_count < jobs; writer->job_count++) {
+        job *one = &writer->jobs[writer->job_count];
+        one->data = malloc(sp_encoded_bound(writer->largest));
+        if (one->data == NULL) break;
+    }
+    if (writer->job_count == jobs) start_workers(writer, wanted);
+    if (writer->job_count == jobs && writer->worker_count == 0) {
+        writer->coder = sp_coder_new();
+        writer->raw = malloc(writer->largest);
+    }
+    const bool alone = writer->worker_count == 0;
+    if (writer->job_count == jobs && (!alone || (writer->coder && writer->raw))) return writer;
+    writer_free(writer);
+    return NULL;
+}
+
+void *sp_chunk_writer_buffer(sp_chunk_writer *writer)
+{
+    pthread_mutex_lock(&writer->lock);
+    spare *one = writer->spares;
+    if (one) writer->spares = one->next;
+    pthread_mutex_unlock(&writer->lock);
+    return one ? (void *)one : malloc(writer->largest);
+}
+
+void sp_chunk_writer_drop(sp_chunk_writer *writer, void *buffer)
+{
+    pthread_mutex_lock(&writer->lock);
+    recycle(writer, buffer);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+/* A job in `state`, or NULL. With the lock. */
+static job *find_job(sp_chunk_writer *writer, job_state state)
+{
+    for (unsigned i = 0; i < writer->job_count; i++) {
+        if (writer->jobs[i].state == state) return &writer->jobs[i];
+    }
+    return NULL;
+}
+
+/* Write the job whose turn it is, waiting for it; *done is set when none is under way. */
+static sp_status write_next(sp_chunk_writer *writer, bool *done, sp_error *error)
+{
+    job *next = NULL;
+    pthread_mutex_lock(&writer->lock);
+    *done = writer->written == writer->put;
+    for (unsigned i = 0; !*done && i < writer->job_count; i++) {
+        job *candidate = &writer->jobs[i];
+        if (candidate->state != JOB_FREE && candidate->order == writer->written) next = candidate;
+    }
+    while (next && next->state != JOB_MADE) pthread_cond_wait(&writer->made, &writer->lock);
+    pthread_mutex_unlock(&writer->lock);
+    if (next == NULL) return SP_OK;
+    const sp_status status = write_chunk(next, error);
+    pthread_mutex_lock(&writer->lock);
+    next->state = JOB_FREE;
+    writer->written++;
+    pthread_mutex_unlock(&writer->lock);
     return status;
 }
 
-static sp_status write_together(chunk_writer *writer, unsigned workers, sp_error *error)
+static sp_status put_alone(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
+                           sp_error *error)
 {
-    pthread_t threads[WORKERS_MAX];
-    pthread_mutex_init(&writer->lock, NULL);
-    pthread_cond_init(&writer->made, NULL);
-    pthread_cond_init(&writer->taken, NULL);
-    workers = start_workers(writer, threads, workers);
-    const sp_status status = workers ? drain(writer, error) : write_alone(writer, error);
+    job *one = &writer->jobs[0];
+    one->source = source;
+    one->first = first;
+    one->raw = buffer;
+    make_chunk(writer, writer->coder, writer->raw, one);
+    one->raw = NULL;
+    sp_chunk_writer_drop(writer, buffer);
+    return write_chunk(one, error);
+}
+
+sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
+                              sp_error *error)
+{
+    if (source->contiguous) {
+        const sp_status status = write_plain(source, first, buffer, error);
+        sp_chunk_writer_drop(writer, buffer);
+        return status;
+    }
+    if (writer->worker_count == 0) return put_alone(writer, source, first, buffer, error);
+    sp_status status = SP_OK;
+    bool done = false;
     pthread_mutex_lock(&writer->lock);
-    writer->stopped = true;
-    pthread_cond_broadcast(&writer->taken);
+    job *next = find_job(writer, JOB_FREE);
     pthread_mutex_unlock(&writer->lock);
-    for (unsigned i = 0; i < workers; i++) pthread_join(threads[i], NULL);
-    pthread_mutex_destroy(&writer->lock);
-    pthread_cond_destroy(&writer->made);
-    pthread_cond_destroy(&writer->taken);
+    while (next == NULL && status == SP_OK) {
+        status = write_next(writer, &done, error);
+        pthread_mutex_lock(&writer->lock);
+        next = find_job(writer, JOB_FREE);
+        pthread_mutex_unlock(&writer->lock);
+    }
+    if (status != SP_OK) {
+        sp_chunk_writer_drop(writer, buffer);
+        return status;
+    }
+    pthread_mutex_lock(&writer->lock);
+    next->source = source;
+    next->first = first;
+    next->raw = buffer;
+    next->order = writer->put++;
+    next->state = JOB_WAITING;
+    pthread_cond_signal(&writer->queued);
+    pthread_mutex_unlock(&writer->lock);
+    return SP_OK;
+}
+
+sp_status sp_chunk_writer_finish(sp_chunk_writer *writer, sp_status status, sp_error *error)
+{
+    bool done = writer->worker_count == 0;
+    while (status == SP_OK && !done) status = write_next(writer, &done, error);
+    writer_free(writer);
     return status;
 }
 
 sp_status sp_hdf5_write_chunks(const sp_chunk_source *sources, size_t count, const sp_pipeline *filters,
                                sp_error *error)
 {
-    chunk_writer writer = {.sources = sources, .source_count = count, .filters = filters};
+    size_t largest = 0;
+    uint64_t pieces = 0;
     for (size_t i = 0; i < count; i++) {
         const size_t bytes = (size_t)sources[i].chunk * sources[i].element;
-        if (bytes > writer.largest) writer.largest = bytes;
-        writer.task_count += chunks_of(&sources[i]);
+        if (bytes > largest) largest = bytes;
+        pieces += sources[i].count / sources[i].chunk + (sources[i].count % sources[i].chunk != 0);
     }
-    if (writer.task_count == 0) return SP_OK;
-    const unsigned workers = worker_count(&writer);
-    writer.slot_count = workers ? workers + 2 : 1;
+    if (pieces == 0) return SP_OK;
+    sp_chunk_writer *writer = sp_chunk_writer_new(filters, largest, pieces);
+    if (writer == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to compress %s", sources[0].name);
     sp_status status = SP_OK;
-    for (unsigned i = 0; i < writer.slot_count; i++) {
-        writer.slots[i].data = malloc(sp_encoded_bound(writer.largest));
-        if (writer.slots[i].data == NULL) status = SP_ERR_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        for (uint64_t first = 0; status == SP_OK && first < sources[i].count; first += sources[i].chunk) {
+            status = sp_chunk_writer_put(writer, &sources[i], first, NULL, error);
+        }
     }
-    if (status == SP_OK) {
-        status = workers ? write_together(&writer, workers, error) : write_alone(&writer, error);
-    }
-    for (unsigned i = 0; i < writer.slot_count; i++) free(writer.slots[i].data);
-    return status;
+    return sp_chunk_writer_finish(writer, status, error);
 }

@@ -1,11 +1,12 @@
 /*
- * hdf5_chunks.h - write chunked datasets: chunks are made and compressed on a few threads, and written by the caller's.
+ * hdf5_chunks.h - write datasets piece by piece: pieces are compressed on a few threads, and written by the caller's.
  *
- *   worker 1   fill ─ shuffle ─ compress ─┐
- *   worker 2   fill ─ shuffle ─ compress ─┼─> slots (a handful of chunks) ─> the caller: H5Dwrite_chunk, in order
- *   ...                                   ┘
+ *   the caller: put ──> jobs (a handful) ─┬─> worker 1: fill · shuffle · compress ─┬─> jobs ──> the caller: H5Dwrite_chunk
+ *                                         └─> worker 2 ...                               ┘
  *
- * Memory stays at a few chunks however long the dataset is: a source makes the values of one chunk when it is due.
+ * The caller waits only when no job is free, and writes meanwhile what is made; so memory stays at a few chunks however long
+ * the datasets are. Chunks are written in the order in which
+ * they were put, so that a run is always the same file.
  */
 #ifndef SP_FORMATS_HDF5_CHUNKS_H
 #define SP_FORMATS_HDF5_CHUNKS_H
@@ -16,16 +17,42 @@
 
 typedef struct sp_chunk_source {
     hid_t dataset;
+    hid_t type;        /* of the elements in memory; needed only where `contiguous` is set */
     const char *name;  /* for messages */
     uint64_t count;    /* elements of the dataset */
-    uint64_t chunk;    /* elements of a chunk; at least 1 */
+    uint64_t chunk;    /* elements of a chunk, or of a piece of a dataset that is not chunked; at least 1 */
     size_t element;    /* bytes */
-    /* Put elements [first, first + count) into `out`. Called from several threads. */
+    bool contiguous;
+    /* Put elements [first, first + count) into `out`. Called from several threads. NULL when pieces are given whole. */
     void (*fill)(const void *context, uint64_t first, uint64_t count, void *out);
     const void *context;
 } sp_chunk_source;
 
-/* `filters` says which filters the datasets were created with (its element size is ignored). */
+typedef struct sp_chunk_writer sp_chunk_writer;
+
+/*
+ * `filters` says which filters the datasets were created with (its element size is ignored), `largest` how many bytes a piece
+ * has at most, `pieces` about how many there will be. NULL when out of memory.
+ */
+sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest, uint64_t pieces);
+
+/* Room for the elements of one piece, for sp_chunk_writer_put; NULL when out of memory. */
+void *sp_chunk_writer_buffer(sp_chunk_writer *writer);
+
+/*
+ * Write the piece from element `first` on (a multiple of source->chunk). `buffer` is from sp_chunk_writer_buffer and is the
+ * writer's again, or NULL: then source->fill makes the elements. The source must stay. Fails with the first failure there was.
+ */
+sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
+                              sp_error *error);
+
+/* Write what is left and free the writer, and its buffers that were put. After a failure it only frees. */
+sp_status sp_chunk_writer_finish(sp_chunk_writer *writer, sp_status status, sp_error *error);
+
+/* A buffer that will not be put. */
+void sp_chunk_writer_drop(sp_chunk_writer *writer, void *buffer);
+
+/* All pieces of sources that fill. */
 sp_status sp_hdf5_write_chunks(const sp_chunk_source *sources, size_t count, const sp_pipeline *filters,
                                sp_error *error);
 

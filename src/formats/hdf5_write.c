@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/call_stream.h"
 #include "formats/file_replace.h"
 #include "formats/file_seal.h"
 #include "formats/hdf5_chunks.h"
@@ -35,6 +36,9 @@ typedef struct writer {
     uint64_t chunk_size; /* the user's, or 0 */
     sp_compression compression;
     sp_pipeline filters;
+    sp_collection *collection; /* where the calls are, or NULL: in the profile's columns */
+    bool tree;                 /* its calls nest, as far as is known */
+    uint64_t chunk_bytes;      /* of a column of calls, if the user does not say */
     sp_summary_job summary;
     const sp_remote_layout *remote; /* NULL: the profile has its calls */
     sp_remote_chunk *chunks;
@@ -75,6 +79,7 @@ static void choose_filters(writer *w, const sp_hdf5_options *options)
     };
     w->compression = options->compression;
     w->chunk_size = options->chunk_size;
+    w->chunk_bytes = CHUNK_BYTES;
     if (options->compression == SP_COMPRESSION_NONE) return;
     w->filters.count = 2;
     w->filters.filters[0] = SP_FILTER_SHUFFLE;
@@ -97,7 +102,7 @@ static uint64_t chunk_elements(const writer *w, uint64_t count, size_t element)
         const uint64_t wanted = w->chunk_size < most ? w->chunk_size : most;
         return wanted < count ? wanted : count;
     }
-    const uint64_t most = at_least_one(CHUNK_BYTES / element);
+    const uint64_t most = at_least_one(w->chunk_bytes / element);
     const uint64_t chunks = count / most + (count % most != 0);
     return count / chunks + (count % chunks != 0);
 }
@@ -175,7 +180,8 @@ static void put_array(writer *w, hid_t group, const char *name, hid_t type, uint
     if (dataset < 0) return;
     if (chunk) {
         const array_source array = {data, element};
-        const sp_chunk_source source = {dataset, name, count, chunk, element, fill_from_array, &array};
+        const sp_chunk_source source = {.dataset = dataset, .name = name, .count = count, .chunk = chunk, .element = element,
+                                        .fill = fill_from_array, .context = &array};
         w->status = sp_hdf5_write_chunks(&source, 1, &w->filters, w->error);
     } else if (count && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) {
         fail_hdf5(w, name);
@@ -263,7 +269,8 @@ static void put_fixed_texts(writer *w, hid_t group, const char *name, const text
     }
     const hid_t dataset = new_dataset(w, group, name, type, array->count, array->longest, SMALL_INDEX_BYTES, &chunk);
     if (dataset >= 0 && chunk) {
-        const sp_chunk_source source = {dataset, name, array->count, chunk, array->longest, fill_from_texts, array};
+        const sp_chunk_source source = {.dataset = dataset, .name = name, .count = array->count, .chunk = chunk,
+                                        .element = array->longest, .fill = fill_from_texts, .context = array};
         w->status = sp_hdf5_write_chunks(&source, 1, &w->filters, w->error);
     } else if (dataset >= 0 && array->count) {
         char *data = malloc(array->count * array->longest);
@@ -608,37 +615,93 @@ static void put_remote_events(writer *w)
     if (group >= 0) H5Gclose(group);
 }
 
-static void put_events(writer *w)
+/* Whether the file gets this column. */
+static bool has_column(const writer *w, sp_column column)
+{
+    if (column <= SP_COLUMN_END) return true;
+    if (w->collection == NULL) return w->profile->columns[column] != NULL;
+    switch (column) {
+    case SP_COLUMN_CALL_ID: case SP_COLUMN_PARENT_ID: return w->tree;
+    case SP_COLUMN_THREAD: return w->profile->has_threads;
+    case SP_COLUMN_TASK: case SP_COLUMN_AWAIT: return w->profile->tasks != NULL;
+    default: return false;
+    }
+}
+
+/* The datasets of the columns; those that are not there have no name. */
+static void new_columns(writer *w, hid_t group, sp_chunk_source sources[SP_COLUMN_COUNT])
+{
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        sp_chunk_source *source = &sources[c];
+        *source = (sp_chunk_source){.dataset = H5I_INVALID_HID};
+        if (!has_column(w, (sp_column)c) || failed(w)) continue;
+        *source = (sp_chunk_source){.name = column_datasets[c], .type = H5T_NATIVE_INT64, .count = w->profile->call_count,
+                                    .element = sizeof(int64_t)};
+        source->dataset = new_dataset(w, group, source->name, H5T_STD_I64LE, source->count, source->element, SMALL_BYTES,
+                                      &source->chunk);
+        source->contiguous = source->chunk == 0;
+    }
+}
+
+static void close_columns(const sp_chunk_source sources[SP_COLUMN_COUNT])
+{
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        if (sources[c].dataset >= 0) H5Dclose(sources[c].dataset);
+    }
+}
+
+/* The calls of the profile's columns. */
+static void put_columns(writer *w, sp_chunk_source sources[SP_COLUMN_COUNT])
 {
     const sp_profile *profile = w->profile;
-    const hid_t group = new_group(w, w->file, "events");
     interval_source intervals;
     array_source columns[SP_COLUMN_COUNT];
-    sp_chunk_source sources[SP_COLUMN_COUNT], chunked[SP_COLUMN_COUNT];
-    size_t count = 0, chunked_count = 0;
+    sp_chunk_source chunked[SP_COLUMN_COUNT];
+    size_t chunked_count = 0;
     uint64_t *firsts = NULL;
-    if (failed(w) || !collect_firsts(w, &intervals, &firsts)) goto done;
-    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
-        if (c > SP_COLUMN_END && profile->columns[c] == NULL) continue;
+    const bool fine = !failed(w) && collect_firsts(w, &intervals, &firsts);
+    for (int c = 0; fine && c < SP_COLUMN_COUNT; c++) {
+        sp_chunk_source *source = &sources[c];
+        if (source->name == NULL) continue;
         columns[c] = (array_source){(const char *)profile->columns[c], sizeof(int64_t)};
-        sp_chunk_source *source = &sources[count];
-        *source = (sp_chunk_source){
-            .name = column_datasets[c], .count = profile->call_count, .element = sizeof(int64_t),
-            .fill = c == SP_COLUMN_START ? fill_start_deltas : c == SP_COLUMN_END ? fill_durations : fill_from_array,
-            .context = c <= SP_COLUMN_END ? (const void *)&intervals : (const void *)&columns[c],
-        };
-        source->dataset = new_dataset(w, group, source->name, H5T_STD_I64LE, source->count, source->element,
-                                      SMALL_BYTES, &source->chunk);
-        if (source->dataset < 0) goto done;
-        count++;
-        if (source->chunk) chunked[chunked_count++] = *source;
-        else fill_dataset(w, source);
+        source->fill = c == SP_COLUMN_START ? fill_start_deltas : c == SP_COLUMN_END ? fill_durations : fill_from_array;
+        source->context = c <= SP_COLUMN_END ? (const void *)&intervals : (const void *)&columns[c];
+        if (source->contiguous) fill_dataset(w, source);
+        else chunked[chunked_count++] = *source;
     }
     if (!failed(w)) w->status = sp_hdf5_write_chunks(chunked, chunked_count, &w->filters, w->error);
-done:
-    for (size_t i = 0; i < count; i++) H5Dclose(sources[i].dataset);
-    if (group >= 0) H5Gclose(group);
     free(firsts);
+}
+
+static size_t column_count(const writer *w)
+{
+    size_t count = 0;
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) count += has_column(w, (sp_column)c);
+    return count;
+}
+
+/* The calls of the collection. */
+static void put_collection(writer *w, sp_chunk_source sources[SP_COLUMN_COUNT])
+{
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        if (sources[c].chunk == 0) sources[c].chunk = w->chunk_bytes / sizeof(int64_t);
+    }
+    if (!failed(w)) w->status = sp_stream_calls(w->collection, sources, &w->filters, w->tree, &w->summary, w->error);
+}
+
+static void put_events(writer *w)
+{
+    const hid_t group = new_group(w, w->file, "events");
+    sp_chunk_source sources[SP_COLUMN_COUNT];
+    if (w->collection) {
+        w->chunk_bytes = sp_stream_chunk(w->profile, column_count(w), CHUNK_BYTES / sizeof(int64_t)) * sizeof(int64_t);
+    }
+    new_columns(w, group, sources);
+    if (w->collection) put_collection(w, sources);
+    else put_columns(w, sources);
+    close_columns(sources);
+    if (group >= 0) H5Gclose(group);
+    w->chunk_bytes = CHUNK_BYTES;
 }
 
 /* -- the summary -- */
@@ -1036,6 +1099,18 @@ static sp_status outcome(writer *w, const sp_hdf5_io *io)
     return w->status = sp_fail_errno(w->error, SP_ERR_IO, "cannot write %s", w->path);
 }
 
+/* Put the written file in place. */
+static sp_status commit(writer *w, sp_replacement *replacement, const sp_hdf5_options *options, sp_hdf5_io *io)
+{
+    if (io->problem == 0 && !failed(w) && sp_seal_append(io->fd) != SP_OK) io->problem = errno;
+    if (outcome(w, io) != SP_OK) {
+        sp_replace_abort(replacement);
+        return w->status;
+    }
+    if (options->ready) options->ready(options->ready_context, replacement->fd, replacement->target);
+    return sp_replace_commit(replacement, w->error);
+}
+
 sp_status sp_hdf5_write(const sp_profile *profile, const char *path, const sp_hdf5_options *options, sp_error *error)
 {
     if (options == NULL) options = &usual;
@@ -1050,10 +1125,67 @@ sp_status sp_hdf5_write(const sp_profile *profile, const char *path, const sp_hd
     sp_hdf5_io io = {.fd = replacement.fd};
     writer w = {.profile = profile, .path = path, .error = error};
     write_content(&w, &io, options);
-    if (io.problem == 0 && !failed(&w) && sp_seal_append(io.fd) != SP_OK) io.problem = errno;
-    if (outcome(&w, &io) == SP_OK) return sp_replace_commit(&replacement, error);
-    sp_replace_abort(&replacement);
-    return w.status;
+    return commit(&w, &replacement, options, &io);
+}
+
+/* What was found out about the rows on the way. */
+static void keep_summary(sp_profile *profile, sp_summary_job *summary)
+{
+    for (size_t i = 0; i < profile->row_count; i++) {
+        sp_row *row = &profile->rows[i];
+        row->has_statistics = row->has_percentiles = true;
+        row->statistics = summary->statistics[i];
+        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) {
+            row->percentiles[p] = summary->percentiles[p * profile->row_count + i];
+        }
+    }
+    profile->stored_paths = summary->paths;
+    summary->paths = NULL;
+}
+
+static sp_status write_collection(sp_collection *collection, const char *path, const sp_hdf5_options *options, bool tree,
+                                  sp_error *error)
+{
+    sp_replacement replacement;
+    sp_profile *profile = sp_collection_profile(collection);
+    sp_status status = sp_replace_begin(&replacement, path, error);
+    if (status != SP_OK) return status;
+    sp_hdf5_io io = {.fd = replacement.fd};
+    writer w = {.profile = profile, .path = path, .error = error, .collection = collection, .tree = tree};
+    choose_filters(&w, options);
+    profile->nested = tree;
+    write_file(&w, &io);
+    status = commit(&w, &replacement, options, &io);
+    if (status == SP_OK) keep_summary(profile, &w.summary);
+    sp_summary_job_free(&w.summary);
+    return status;
+}
+
+/* Calls overlap: of a run that is not large, the tree that clamps them can still be made from its columns. */
+static sp_status write_overlapping(sp_collection *collection, const char *path, const sp_hdf5_options *options,
+                                   sp_error *error)
+{
+    sp_profile *profile = sp_collection_profile(collection);
+    if (profile->call_count <= SP_NEST_CALLS_MAX) {
+        const sp_status status = sp_collection_columns(collection, 0, NULL, error);
+        return status == SP_OK ? sp_hdf5_write(profile, path, options, error) : status;
+    }
+    const sp_status status = write_collection(collection, path, options, false, error);
+    if (status == SP_OK) profile->summary_only = true;
+    return status;
+}
+
+sp_status sp_hdf5_write_collection(sp_collection *collection, const char *path, const sp_hdf5_options *options,
+                                   sp_error *error)
+{
+    if (options == NULL) options = &usual;
+    sp_profile *profile = sp_collection_profile(collection);
+    sp_status status = check_options(path, options, error);
+    if (status == SP_OK) status = write_collection(collection, path, options, true, error);
+    /* Overlapping calls show only at the end; then the file has no place for ids that mean nothing. */
+    if (status == SP_ERR_NESTING) return write_overlapping(collection, path, options, error);
+    if (status == SP_OK) profile->summary_only = true;
+    return status;
 }
 
 /* -- for several ranks -- */

@@ -6,13 +6,15 @@
 /* Calls from which a thread is worth its start. */
 #define THREAD_FROM 50000
 
-/* Without ids the calls have to be nested first, at 64 bytes a call: only for runs where that does not matter. */
-#define NEST_CALLS_MAX 1000000
-
 /* Of very many regions with a few calls each, the sums take more room than the calls: in the file and, while they are made,
  * in memory. */
 #define FEW_ROWS 4096
 #define CALLS_WORTH_A_SUM 8
+
+bool sp_summary_is_worth_paths(const sp_profile *profile)
+{
+    return profile->row_count < FEW_ROWS || profile->call_count / CALLS_WORTH_A_SUM >= profile->row_count;
+}
 
 static void sum_rows(sp_summary_job *job)
 {
@@ -44,9 +46,8 @@ static void *work(void *argument)
     const sp_profile *profile = job->profile;
     sum_rows(job);
     const bool nestable = profile->summary_only ? profile->stored_paths != NULL
-        : profile->columns[SP_COLUMN_CALL_ID] || profile->call_count <= NEST_CALLS_MAX;
-    const bool shorter = profile->row_count < FEW_ROWS || profile->call_count / CALLS_WORTH_A_SUM >= profile->row_count;
-    if (job->status == SP_OK && nestable && shorter && !profile->aggregate) {
+        : profile->columns[SP_COLUMN_CALL_ID] || profile->call_count <= SP_NEST_CALLS_MAX;
+    if (job->status == SP_OK && nestable && sp_summary_is_worth_paths(profile) && !profile->aggregate) {
         /* a run with too many calls or paths is written without the sums */
         sp_path_summary_make(profile, NULL, &job->paths, NULL);
     }

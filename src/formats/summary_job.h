@@ -20,6 +20,12 @@ typedef struct sp_summary_job {
     bool threaded;
 } sp_summary_job;
 
+/* Without ids the calls have to be nested first, at 64 bytes a call: only for runs where that does not matter. */
+#define SP_NEST_CALLS_MAX 1000000
+
+/* Whether the sums by path are worth their place in a file. */
+bool sp_summary_is_worth_paths(const sp_profile *profile);
+
 /* Begin; a small run is done at once. The profile must stay as it is until sp_summary_job_wait. */
 void sp_summary_job_begin(sp_summary_job *job, const sp_profile *profile);
 

@@ -11,8 +11,10 @@
 #include <string.h>
 
 #include "formats/file_replace.h"
+#include "formats/finish.h"
 #include "formats/hdf5.h"
 #include "python/profile_object.h"
+#include "python/recorder.h"
 
 /* h5py's lock, if h5py is loaded and we share libhdf5 with it. A new reference, or NULL without an exception. */
 static PyObject *find_h5py_lock(void)
@@ -80,8 +82,7 @@ static int parse_compression(const char *name, sp_compression *compression)
 
 int sp_hdf5_parse_options(const char *compression, PyObject *level, PyObject *chunk_size, sp_hdf5_options *options)
 {
-    options->level = -1;
-    options->chunk_size = 0;
+    *options = (sp_hdf5_options){.level = -1};
     if (parse_compression(compression, &options->compression) < 0) return -1;
     if (level != Py_None) {
         const long value = PyLong_AsLong(level);
@@ -101,25 +102,70 @@ int sp_hdf5_parse_options(const char *compression, PyObject *level, PyObject *ch
 
 /* -- functions -- */
 
+/* A run's last collection is in this file. */
+static void note_file(void *context, int fd, const char *target)
+{
+    sp_run *run = context;
+    pthread_mutex_lock(&run->lock);
+    const uint32_t collection = run->collection;
+    pthread_mutex_unlock(&run->lock);
+    sp_run_note_file(run, collection, fd, target);
+}
+
 static PyObject *write_h5(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"profile", "path", "compression", "level", "chunk_size", NULL};
-    PyObject *object, *path = NULL, *level = Py_None, *chunk_size = Py_None, *result = NULL;
+    static char *keywords[] = {"profile", "path", "compression", "level", "chunk_size", "run", NULL};
+    PyObject *object, *path = NULL, *level = Py_None, *chunk_size = Py_None, *run = Py_None, *result = NULL;
     const char *compression = NULL;
-    sp_hdf5_options options;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO&|$zOO:write_h5", keywords, &object, PyUnicode_FSConverter, &path,
-                                     &compression, &level, &chunk_size)) {
+    sp_hdf5_options options = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO&|$zOOO:write_h5", keywords, &object, PyUnicode_FSConverter, &path,
+                                     &compression, &level, &chunk_size, &run)) {
         return NULL;
     }
     sp_profile *profile = sp_profile_object_get(object);
     sp_hdf5_turn turn;
-    if (profile == NULL || sp_hdf5_parse_options(compression, level, chunk_size, &options) < 0 || sp_hdf5_turn_begin(&turn) < 0) {
+    if (profile == NULL || sp_hdf5_parse_options(compression, level, chunk_size, &options) < 0) goto done;
+    if (run != Py_None) {
+        options.ready_context = sp_run_object_get(run);
+        options.ready = note_file;
+        if (options.ready_context == NULL) goto done;
+    }
+    if (sp_hdf5_turn_begin(&turn) < 0) {
         goto done;
     }
     sp_error error = {0};
     const sp_status status = sp_hdf5_write(profile, PyBytes_AS_STRING(path), &options, &error);
     sp_hdf5_turn_end(&turn);
     if (status == SP_OK) result = Py_NewRef(Py_None);
+    else sp_python_raise(status, &error, PyBytes_AS_STRING(path));
+done:
+    Py_DECREF(path);
+    return result;
+}
+
+static PyObject *finish_h5(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"run", "path", "description", "compression", "level", "chunk_size", NULL};
+    PyObject *run, *path = NULL, *description, *level = Py_None, *chunk_size = Py_None, *result = NULL;
+    const char *compression = NULL;
+    sp_hdf5_options hdf5 = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO&O|$zOO:finish_h5", keywords, &run, PyUnicode_FSConverter, &path,
+                                     &description, &compression, &level, &chunk_size)) {
+        return NULL;
+    }
+    sp_finish_options options = {.path = PyBytes_AS_STRING(path), .hdf5 = &hdf5,
+                                 .description = sp_profile_object_get(description)};
+    sp_hdf5_turn turn;
+    if (options.description == NULL || sp_run_object_get(run) == NULL) goto done;
+    if (sp_hdf5_parse_options(compression, level, chunk_size, &hdf5) < 0) goto done;
+    sp_run_object_refresh(run);
+    if (sp_hdf5_turn_begin(&turn) < 0) goto done;
+    sp_error error = {0};
+    sp_profile *profile = NULL;
+    const sp_status status = sp_run_object_finish(run, &options, &profile, &error);
+    sp_hdf5_turn_end(&turn);
+    if (status == SP_ERR_UNSUPPORTED) result = Py_NewRef(Py_None);
+    else if (status == SP_OK) result = sp_profile_object_new(profile);
     else sp_python_raise(status, &error, PyBytes_AS_STRING(path));
 done:
     Py_DECREF(path);
@@ -231,8 +277,12 @@ static PyMethodDef functions[] = {
      "The profile in an HDF5 file, or its summary without the calls. head: a summary whose calls can be read later; else\n"
      "SummaryDataUnavailable. fd: an open descriptor of the file, which stays open."},
     {"write_h5", (PyCFunction)(void (*)(void))write_h5, METH_VARARGS | METH_KEYWORDS,
-     "write_h5(profile, path, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
-     "Write schema 3 to a temporary file beside path, fsync, rename."},
+     "write_h5(profile, path, *, compression='auto', level=None, chunk_size=None, run=None)\n--\n\n"
+     "Write schema 3 to a temporary file beside path, fsync, rename. run: whose collection it is, so that its spool knows."},
+    {"finish_h5", (PyCFunction)(void (*)(void))finish_h5, METH_VARARGS | METH_KEYWORDS,
+     "finish_h5(run, path, description, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
+     "collect, write_h5 and confirm in one, in bounded memory: the Profile without its calls.\n\n"
+     "None, and nothing is done, if calls were collected that are not confirmed."},
     {"check_output", check_output, METH_O,
      "check_output(path)\n--\n\nOSError if a file could not be written to path now; makes nothing."},
     {NULL, NULL, 0, NULL},

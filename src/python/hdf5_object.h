@@ -17,6 +17,7 @@ void sp_hdf5_turn_end(sp_hdf5_turn *turn);
 /* How to write, from Python's arguments (None: the default). -1 with an exception. */
 int sp_hdf5_parse_options(const char *compression, PyObject *level, PyObject *chunk_size, sp_hdf5_options *options);
 
+
 int sp_python_add_hdf5(PyObject *module);
 
 #endif

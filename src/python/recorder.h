@@ -2,6 +2,7 @@
 #ifndef SP_PYTHON_RECORDER_H
 #define SP_PYTHON_RECORDER_H
 
+#include "formats/finish.h"
 #include "analysis/profile.h"
 #include "python/region.h"
 
@@ -45,6 +46,13 @@ sp_run_object *sp_run_object_new(sp_run *run, sp_store *spool, PyObject *spool_p
 
 /* The run of a Run, borrowed; NULL with a TypeError for anything else. */
 sp_run *sp_run_object_get(PyObject *object);
+
+/*
+ * sp_run_finish of a Run's run, without the interpreter; options->first_call_id is filled in. SP_ERR_UNSUPPORTED: calls that were collected before
+ * are not confirmed yet. Before it, names are brought up to date (sp_run_object_refresh), with the interpreter.
+ */
+sp_status sp_run_object_finish(PyObject *object, sp_finish_options *options, sp_profile **out, sp_error *error);
+void sp_run_object_refresh(PyObject *object);
 
 /* The text of the `with` block or the function at a line of a file; NULL without an exception when it cannot be had. */
 PyObject *sp_source_text(PyObject *file, int line);

@@ -8,6 +8,7 @@
 #include "analysis/merge.h"
 #include "analysis/resolve.h"
 #include "core/note.h"
+#include "formats/finish.h"
 #include "formats/spool.h"
 #include "python/profile_object.h"
 #include "python/recorder.h"
@@ -216,14 +217,36 @@ static sp_status collect(sp_run_object *object, sp_error *error)
  */
 #define HELD_CALLS ((uint64_t)1 << 19)
 
+void sp_run_object_refresh(PyObject *object)
+{
+    sp_run *run = ((sp_run_object *)object)->run;
+    sp_thread_names_refresh(run);
+    sp_task_names_refresh(run);
+}
+
+sp_status sp_run_object_finish(PyObject *self, sp_finish_options *options, sp_profile **out, sp_error *error)
+{
+    sp_run_object *object = (sp_run_object *)self;
+    parts_lock(object);
+    const bool collected = object->part_count > 0;
+    options->first_call_id = object->next_call_id;
+    parts_unlock(object);
+    if (collected) return SP_ERR_UNSUPPORTED;
+    const sp_status status = sp_run_finish(object->run, options, out, error);
+    if (status != SP_OK) return status;
+    parts_lock(object);
+    object->next_call_id += (int64_t)(*out)->call_count;
+    parts_unlock(object);
+    return SP_OK;
+}
+
 static PyObject *run_collect(PyObject *self, PyObject *none)
 {
     sp_run_object *object = (sp_run_object *)self;
     sp_profile *profile = NULL;
     sp_error error;
     sp_status status;
-    sp_thread_names_refresh(object->run);
-    sp_task_names_refresh(object->run);
+    sp_run_object_refresh(self);
     PyThreadState *released = sp_run_uncollected(object->run) > HELD_CALLS ? PyEval_SaveThread() : NULL;
     parts_lock(object);
     status = collect(object, &error);
@@ -237,8 +260,7 @@ static PyObject *run_collect(PyObject *self, PyObject *none)
 static PyObject *run_tables(PyObject *self, PyObject *none)
 {
     sp_run *run = ((sp_run_object *)self)->run;
-    sp_thread_names_refresh(run);
-    sp_task_names_refresh(run);
+    sp_run_object_refresh(self);
     sp_profile *profile = sp_profile_new();
     if (profile == NULL) return PyErr_NoMemory();
     sp_error error;
@@ -326,6 +348,11 @@ static PyObject *run_spool_path(PyObject *self, void *closure)
 static PyObject *run_unreported(PyObject *self, void *closure)
 {
     return PyBool_FromLong(sp_run_has_unreported(((sp_run_object *)self)->run));
+}
+
+static PyObject *run_uncollected(PyObject *self, void *closure)
+{
+    return PyLong_FromUnsignedLongLong(sp_run_uncollected(((sp_run_object *)self)->run));
 }
 
 static PyObject *run_open_calls(PyObject *self, PyObject *none)
@@ -438,6 +465,7 @@ static PyGetSetDef run_getset[] = {
     {"track_async", run_track_async, NULL, "Whether calls carry their task.", NULL},
     {"unmatched", run_unmatched, NULL, "Exits that belonged to no open call.", NULL},
     {"spool_path", run_spool_path, NULL, "The file in which the run survives its process, or None.", NULL},
+    {"uncollected", run_uncollected, NULL, "Entries that no collection has taken, open ones included.", NULL},
     {"unreported", run_unreported, NULL, "Whether calls would be lost if the run went now.", NULL},
     {"lost", run_lost, NULL, "Calls for which there was no memory.", NULL},
     {"inherited", run_inherited, NULL, "Whether this process is a forked child of the one that opened the run.", NULL},

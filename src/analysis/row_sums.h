@@ -1,0 +1,45 @@
+/* row_sums.h - statistics of calls that come one after the other and are not kept. */
+#ifndef SP_ANALYSIS_ROW_SUMS_H
+#define SP_ANALYSIS_ROW_SUMS_H
+
+#include "analysis/profile.h"
+
+/* The sum of squared durations is exact (at most the square of the total, so it fits): m2 comes from it without cancellation. */
+typedef unsigned __int128 sp_squares;
+
+static inline sp_squares sp_square(int64_t duration)
+{
+    const sp_squares size = duration < 0 ? -(uint64_t)duration : (uint64_t)duration;
+    return size * size;
+}
+
+/* Mean and m2 of `count` durations, at least one: sum of squared deviations = squares - total^2 / count, in integers as far as they go. */
+void sp_moments(int64_t total, uint64_t count, sp_squares squares, double *mean, double *m2);
+
+/* The calls of one row so far, in the order of the row. */
+typedef struct sp_row_sums {
+    uint64_t count;
+    int64_t total, minimum, maximum, first, last, earliest, latest;
+    sp_squares squares;
+} sp_row_sums;
+
+static inline void sp_row_sums_add(sp_row_sums *sums, int64_t start, int64_t end)
+{
+    const int64_t duration = end - start;
+    if (sums->count++ == 0) {
+        sums->first = sums->minimum = sums->maximum = duration;
+        sums->earliest = start;
+        sums->latest = end;
+    }
+    sums->last = duration;
+    sums->total += duration;
+    if (duration < sums->minimum) sums->minimum = duration;
+    if (duration > sums->maximum) sums->maximum = duration;
+    if (start < sums->earliest) sums->earliest = start;
+    if (end > sums->latest) sums->latest = end;
+    sums->squares += sp_square(duration);
+}
+
+sp_row_statistics sp_row_sums_statistics(const sp_row_sums *sums);
+
+#endif

@@ -1,0 +1,279 @@
+#include "formats/call_stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "analysis/row_sums.h"
+#include "analysis/spread.h"
+
+#define SMALLEST_CHUNK 4096
+
+/* The same chunk of every column, some of whose calls are there. */
+typedef struct open_chunk {
+    int64_t *data[SP_COLUMN_COUNT];
+    uint64_t first, missing;
+} open_chunk;
+
+/* Where a row is. */
+typedef struct row_state {
+    open_chunk *chunk; /* NULL: before its first call, or between two */
+    uint64_t from, at, limit; /* in the chunk: its calls there begin at `from`, the next goes to `at` */
+    uint64_t position; /* of its next call, in the datasets */
+    int64_t last_start;
+    sp_row_sums sums;
+} row_state;
+
+typedef struct stream {
+    sp_collection *collection;
+    sp_profile *profile;
+    const sp_chunk_source *sources;
+    uint64_t piece; /* calls of a chunk */
+    sp_chunk_writer *writer;
+    row_state *rows;
+    open_chunk **chunks; /* by place in the datasets */
+    size_t first, last;  /* the rows of this walk */
+    bool summing;        /* the first walk */
+    sp_spread *spread;
+    sp_path_stream *paths;
+    sp_status status;
+    sp_error *error;
+} stream;
+
+static void fail_memory(stream *s)
+{
+    if (s->status == SP_OK) s->status = sp_fail(s->error, SP_ERR_NO_MEMORY, "no memory to write the calls");
+}
+
+/* ---- how much at a time ---- */
+
+static uint64_t calls_at_once(const sp_row *row, uint64_t piece)
+{
+    const uint64_t kept = piece > SP_SPREAD_KEPT ? piece : SP_SPREAD_KEPT; /* percentiles keep as many durations */
+    return row->count < kept ? row->count : kept;
+}
+
+static uint64_t bytes_of(const sp_row *row, size_t columns, uint64_t piece)
+{
+    return calls_at_once(row, piece) * (columns + 1) * sizeof(int64_t);
+}
+
+uint64_t sp_stream_chunk(const sp_profile *profile, size_t columns, uint64_t most)
+{
+    for (uint64_t piece = most; piece / 2 >= SMALLEST_CHUNK; piece /= 2) {
+        uint64_t needed = 0;
+        for (size_t i = 0; i < profile->row_count; i++) needed += bytes_of(&profile->rows[i], columns, piece);
+        if (needed <= SP_STREAM_MEMORY) return piece;
+    }
+    return most < SMALLEST_CHUNK ? most : SMALLEST_CHUNK;
+}
+
+/* The end of the group of rows from `first` on that fit. */
+static size_t group_end(const stream *s, size_t first, size_t columns)
+{
+    uint64_t needed = 0;
+    size_t last = first;
+    do needed += bytes_of(&s->profile->rows[last++], columns, s->piece);
+    while (last < s->profile->row_count &&
+           needed + bytes_of(&s->profile->rows[last], columns, s->piece) <= SP_STREAM_MEMORY);
+    return last;
+}
+
+/* ---- chunks ---- */
+
+static open_chunk *chunk_new(stream *s, uint64_t place)
+{
+    open_chunk *chunk = calloc(1, sizeof *chunk);
+    if (chunk == NULL) return NULL;
+    chunk->first = place * s->piece;
+    const uint64_t left = s->profile->call_count - chunk->first;
+    chunk->missing = left < s->piece ? left : s->piece;
+    bool whole = true;
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        if (s->sources[c].name == NULL) continue;
+        chunk->data[c] = sp_chunk_writer_buffer(s->writer);
+        whole = whole && chunk->data[c];
+    }
+    s->chunks[place] = chunk;
+    return whole ? chunk : NULL;
+}
+
+static void chunk_free(stream *s, open_chunk *chunk)
+{
+    if (chunk == NULL) return;
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        if (chunk->data[c]) sp_chunk_writer_drop(s->writer, chunk->data[c]);
+    }
+    s->chunks[chunk->first / s->piece] = NULL;
+    free(chunk);
+}
+
+static void write_chunk(stream *s, open_chunk *chunk)
+{
+    for (int c = 0; c < SP_COLUMN_COUNT && s->status == SP_OK; c++) {
+        if (chunk->data[c] == NULL) continue;
+        s->status = sp_chunk_writer_put(s->writer, &s->sources[c], chunk->first, chunk->data[c], s->error);
+        chunk->data[c] = NULL;
+    }
+    chunk_free(s, chunk);
+}
+
+/* The row's calls in its chunk are there. */
+static void leave_chunk(stream *s, size_t row)
+{
+    row_state *state = &s->rows[row];
+    open_chunk *chunk = state->chunk;
+    const uint64_t count = state->at - state->from;
+    state->chunk = NULL;
+    state->at = state->limit = 0;
+    if (chunk == NULL) return;
+    sp_spread_add(s->spread, row, chunk->data[SP_COLUMN_END] + state->from, count);
+    chunk->missing -= count;
+    if (chunk->missing == 0) write_chunk(s, chunk);
+}
+
+static bool next_chunk(stream *s, size_t row)
+{
+    row_state *state = &s->rows[row];
+    leave_chunk(s, row);
+    const uint64_t place = state->position / s->piece;
+    open_chunk *chunk = s->chunks[place];
+    if (chunk == NULL) chunk = chunk_new(s, place);
+    if (chunk == NULL) {
+        fail_memory(s);
+        return false;
+    }
+    const uint64_t end = s->profile->rows[row].first + s->profile->rows[row].count;
+    state->chunk = chunk;
+    state->from = state->at = state->position - chunk->first;
+    state->limit = end - chunk->first < s->piece ? end - chunk->first : s->piece;
+    return true;
+}
+
+/* ---- calls ---- */
+
+static void put_call(stream *s, row_state *state, const sp_collected *call)
+{
+    if (state->at == state->limit && !next_chunk(s, call->row)) return;
+    int64_t *const *data = state->chunk->data;
+    const uint64_t at = state->at++;
+    const bool first = state->position++ == s->profile->rows[call->row].first;
+    data[SP_COLUMN_START][at] = first ? call->start_ns : call->start_ns - state->last_start;
+    data[SP_COLUMN_END][at] = call->end_ns - call->start_ns;
+    state->last_start = call->start_ns;
+    if (data[SP_COLUMN_CALL_ID]) {
+        data[SP_COLUMN_CALL_ID][at] = call->call_id;
+        data[SP_COLUMN_PARENT_ID][at] = call->parent_id;
+    }
+    if (data[SP_COLUMN_THREAD]) data[SP_COLUMN_THREAD][at] = call->thread;
+    if (data[SP_COLUMN_TASK]) {
+        data[SP_COLUMN_TASK][at] = call->task;
+        data[SP_COLUMN_AWAIT][at] = call->await_ns;
+    }
+}
+
+static uint32_t take_call(void *context, const sp_collected *call)
+{
+    stream *s = context;
+    if (s->status != SP_OK) return SP_NO_CALL_ABOVE;
+    row_state *state = &s->rows[call->row];
+    if (call->row >= s->first && call->row < s->last) put_call(s, state, call);
+    if (!s->summing) return SP_NO_CALL_ABOVE;
+    sp_row_sums_add(&state->sums, call->start_ns, call->end_ns);
+    if (s->paths == NULL) return SP_NO_CALL_ABOVE;
+    return sp_path_stream_add(s->paths, call->above, s->profile->rows[call->row].name, call->thread, call->start_ns,
+                              call->end_ns);
+}
+
+_Static_assert(SP_NO_CALL_ABOVE == SP_PATH_NONE, "a call above that is none is a node that is none");
+
+static void add_again(void *context, uint32_t row, int64_t duration)
+{
+    sp_spread_add_again(((stream *)context)->spread, row, duration);
+}
+
+/* ---- percentiles of a group ---- */
+
+static void solve_percentiles(stream *s, sp_summary_job *summary)
+{
+    const size_t count = s->profile->row_count;
+    bool again = true, *wanted = calloc(count + 1, sizeof *wanted);
+    if (wanted == NULL) fail_memory(s);
+    while (s->status == SP_OK && again) {
+        if (sp_spread_close(s->spread, &again) != SP_OK) {
+            fail_memory(s);
+        } else if (again) {
+            for (size_t i = 0; i < count; i++) wanted[i] = sp_spread_wants(s->spread, i);
+            sp_collection_durations(s->collection, wanted, add_again, s);
+        }
+    }
+    free(wanted);
+    for (size_t i = s->first; s->status == SP_OK && i < s->last; i++) {
+        double own[SP_PERCENTILE_COUNT];
+        sp_spread_get(s->spread, i, own);
+        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) summary->percentiles[p * count + i] = own[p];
+    }
+}
+
+/* ---- all of it ---- */
+
+static void write_group(stream *s, bool tree, sp_summary_job *summary)
+{
+    s->spread = sp_spread_new(s->profile, s->first, s->last);
+    if (s->spread == NULL) {
+        fail_memory(s);
+        return;
+    }
+    const bool nested = sp_collection_walk(s->collection, tree ? SP_WALK_TREE : 0, take_call, s);
+    for (size_t i = s->first; s->status == SP_OK && i < s->last; i++) leave_chunk(s, i);
+    if (s->status == SP_OK && !nested) s->status = sp_fail(s->error, SP_ERR_NESTING, "calls overlap without nesting");
+    if (s->status == SP_OK) solve_percentiles(s, summary);
+    sp_spread_free(s->spread);
+    s->spread = NULL;
+}
+
+static bool stream_open(stream *s, const sp_pipeline *filters, bool tree, sp_summary_job *summary)
+{
+    const sp_profile *profile = s->profile;
+    const uint64_t pieces = profile->call_count / s->piece + 1;
+    s->writer = sp_chunk_writer_new(filters, (size_t)s->piece * sizeof(int64_t), 2 * pieces);
+    s->rows = calloc(profile->row_count + 1, sizeof *s->rows);
+    s->chunks = calloc(pieces, sizeof(open_chunk *));
+    summary->statistics = calloc(profile->row_count + 1, sizeof *summary->statistics);
+    summary->percentiles = calloc(profile->row_count + 1, SP_PERCENTILE_COUNT * sizeof *summary->percentiles);
+    if (!s->writer || !s->rows || !s->chunks || !summary->statistics || !summary->percentiles) return false;
+    for (size_t i = 0; i < profile->row_count; i++) s->rows[i].position = profile->rows[i].first;
+    if (!tree || !sp_summary_is_worth_paths(profile)) return true;
+    int64_t threads = 0;
+    if (s->sources[SP_COLUMN_THREAD].name) {
+        for (size_t i = 0; i < profile->thread_count; i++) {
+            if (profile->threads[i].index >= threads) threads = profile->threads[i].index + 1;
+        }
+    }
+    s->paths = sp_path_stream_new(profile->row_count ? profile->rows[0].rank : 0, profile->call_count, threads);
+    return s->paths != NULL;
+}
+
+sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sources[SP_COLUMN_COUNT],
+                          const sp_pipeline *filters, bool tree, sp_summary_job *summary, sp_error *error)
+{
+    stream s = {.collection = collection, .profile = sp_collection_profile(collection), .sources = sources,
+                .piece = sources[SP_COLUMN_START].chunk, .summing = true, .error = error};
+    size_t columns = 0;
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) columns += sources[c].name != NULL;
+    if (!stream_open(&s, filters, tree, summary)) fail_memory(&s);
+    while (s.status == SP_OK && s.last < s.profile->row_count) {
+        s.first = s.last;
+        s.last = group_end(&s, s.first, columns);
+        write_group(&s, tree, summary);
+        s.summing = false;
+    }
+    for (size_t i = 0; s.status == SP_OK && i < s.profile->row_count; i++) {
+        summary->statistics[i] = sp_row_sums_statistics(&s.rows[i].sums);
+    }
+    summary->paths = sp_path_stream_finish(s.paths);
+    for (uint64_t i = 0; s.chunks && s.writer && i <= s.profile->call_count / s.piece; i++) chunk_free(&s, s.chunks[i]);
+    if (s.writer) s.status = sp_chunk_writer_finish(s.writer, s.status, error);
+    free(s.rows);
+    free(s.chunks);
+    return s.status;
+}

@@ -1,0 +1,43 @@
+#include "formats/finish.h"
+
+#include <sys/stat.h>
+
+#include "core/note.h"
+
+void sp_run_note_file(sp_run *run, uint32_t collection, int fd, const char *target)
+{
+    struct stat file;
+    if (run->store == NULL || fstat(fd, &file) != 0) return;
+    const int64_t changed = (int64_t)file.st_mtim.tv_sec * 1000000000 + file.st_mtim.tv_nsec;
+    sp_note_file(run, collection, (uint64_t)file.st_dev, (uint64_t)file.st_ino, changed, target);
+}
+
+typedef struct finishing {
+    sp_run *run;
+    sp_collection *collection;
+} finishing;
+
+static void file_is_ready(void *context, int fd, const char *target)
+{
+    finishing *f = context;
+    sp_run_note_file(f->run, sp_collection_number(f->collection), fd, target);
+}
+
+sp_status sp_run_finish(sp_run *run, const sp_finish_options *options, sp_profile **out, sp_error *error)
+{
+    finishing f = {.run = run};
+    sp_hdf5_options hdf5 = options->hdf5 ? *options->hdf5 : (sp_hdf5_options){.level = -1};
+    hdf5.ready = file_is_ready;
+    hdf5.ready_context = &f;
+    sp_status status = sp_collection_begin(run, options->rank, options->first_call_id, &f.collection, error);
+    if (status != SP_OK) return status;
+    sp_profile *profile = sp_profile_share(sp_collection_profile(f.collection));
+    if (options->description) status = sp_profile_copy_metadata(profile, options->description);
+    if (status != SP_OK) status = sp_fail(error, status, "no memory to write %s", options->path);
+    if (status == SP_OK) status = sp_hdf5_write_collection(f.collection, options->path, &hdf5, error);
+    if (status == SP_OK) sp_collection_confirm(f.collection);
+    else sp_collection_abandon(f.collection);
+    if (status == SP_OK && out) *out = profile;
+    else sp_profile_release(profile);
+    return status;
+}

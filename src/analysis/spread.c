@@ -6,6 +6,7 @@
 #include "analysis/percentile.h"
 
 #define RANKS ((size_t)2 * SP_PERCENTILE_COUNT) /* of each percentile the calls below and above it */
+#define OCTAVES 64
 #define FINE_BITS 12
 #define FINE ((size_t)1 << FINE_BITS)
 
@@ -18,25 +19,31 @@ typedef struct target {
     bool owner;
 } target;
 
+/* The durations of a row of many calls. */
+typedef struct bins {
+    uint64_t *exact;           /* one count a ns, below the limit */
+    uint64_t *octaves[OCTAVES]; /* by power of two from the limit on, each of 2^sub counts; made when needed */
+    target targets[RANKS];
+    bool counted; /* the first pass is over */
+    bool open;    /* some target is not known yet */
+} bins;
+
 typedef struct part {
     uint64_t count, seen;
-    int64_t *kept;      /* rows of few calls: all of them */
-    uint64_t *exact;    /* one count a ns, below the limit */
-    uint64_t **octaves; /* by power of two from the limit on, each of 2^sub counts; made when needed */
-    target targets[RANKS];
-    bool open;          /* some target is not known yet */
+    int64_t *kept; /* rows of few calls: all of them, until the last has come */
+    bins *bins;    /* of other rows, until all ranks are known */
 } part;
 
 struct sp_spread {
     size_t first, count;
     unsigned limit_bits, sub_bits;
     part *parts;
+    double *out; /* [percentile][stride], by row of the profile */
+    size_t stride;
     bool failed; /* out of memory somewhere */
 };
 
-#define OCTAVES 64
-
-sp_spread *sp_spread_new(const sp_profile *profile, size_t first, size_t last)
+sp_spread *sp_spread_new(const sp_profile *profile, size_t first, size_t last, double *out)
 {
     sp_spread *spread = calloc(1, sizeof *spread);
     if (spread == NULL) return NULL;
@@ -44,6 +51,8 @@ sp_spread *sp_spread_new(const sp_profile *profile, size_t first, size_t last)
     for (size_t i = first; i < last; i++) large += profile->rows[i].count > SP_SPREAD_KEPT;
     spread->first = first;
     spread->count = last - first;
+    spread->out = out;
+    spread->stride = profile->row_count;
     spread->limit_bits = large <= 64 ? 14 : 11;
     spread->sub_bits = spread->limit_bits - 4;
     spread->parts = calloc(spread->count + 1, sizeof *spread->parts);
@@ -55,110 +64,150 @@ sp_spread *sp_spread_new(const sp_profile *profile, size_t first, size_t last)
     return spread;
 }
 
-static void free_fine(part *p)
+static void free_fine(bins *b)
 {
     for (size_t i = 0; i < RANKS; i++) {
-        if (p->targets[i].owner) free(p->targets[i].fine);
-        p->targets[i].fine = NULL;
-        p->targets[i].owner = false;
+        if (b->targets[i].owner) free(b->targets[i].fine);
+        b->targets[i].fine = NULL;
+        b->targets[i].owner = false;
     }
+}
+
+static void free_counts(bins *b)
+{
+    for (size_t i = 0; i < OCTAVES; i++) free(b->octaves[i]);
+    free(b->exact);
+    memset(b->octaves, 0, sizeof b->octaves);
+    b->exact = NULL;
 }
 
 static void free_bins(part *p)
 {
-    for (size_t i = 0; p->octaves && i < OCTAVES; i++) free(p->octaves[i]);
-    free(p->octaves);
-    free(p->exact);
-    p->octaves = NULL;
-    p->exact = NULL;
+    if (p->bins == NULL) return;
+    free_counts(p->bins);
+    free_fine(p->bins);
+    free(p->bins);
+    p->bins = NULL;
 }
 
 void sp_spread_free(sp_spread *spread)
 {
     if (spread == NULL) return;
     for (size_t i = 0; i < spread->count; i++) {
-        part *p = &spread->parts[i];
-        free_bins(p);
-        free_fine(p);
-        free(p->kept);
+        free_bins(&spread->parts[i]);
+        free(spread->parts[i].kept);
     }
     free(spread->parts);
     free(spread);
 }
 
+/* ---- ranks ---- */
+
+/* The ranks of the calls below and above each percentile, and how far between them it lies. */
+static void wanted_ranks(uint64_t count, uint64_t ranks[RANKS], double shares[SP_PERCENTILE_COUNT])
+{
+    for (size_t i = 0; i < SP_PERCENTILE_COUNT; i++) {
+        const double position = sp_percentile_ranks[i] / 100.0 * (double)(count - 1);
+        const uint64_t below = (uint64_t)position;
+        ranks[2 * i] = below;
+        ranks[2 * i + 1] = below + 1 < count ? below + 1 : below;
+        shares[i] = position - (double)below;
+    }
+}
+
+/* The percentiles of part `at`, whose values of the wanted ranks are known. */
+static void put_percentiles(const sp_spread *spread, size_t at, const int64_t values[RANKS])
+{
+    uint64_t ranks[RANKS];
+    double shares[SP_PERCENTILE_COUNT];
+    wanted_ranks(spread->parts[at].count, ranks, shares);
+    for (size_t i = 0; i < SP_PERCENTILE_COUNT; i++) {
+        spread->out[i * spread->stride + spread->first + at] =
+            sp_percentile_between((double)values[2 * i], (double)values[2 * i + 1], shares[i]);
+    }
+}
+
 /* ---- the first pass ---- */
 
-static void keep(sp_spread *spread, part *p, const int64_t *durations, size_t count)
+static int compare(const void *a, const void *b)
 {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool keep(const sp_spread *spread, size_t at, const int64_t *durations, size_t count)
+{
+    part *p = &spread->parts[at];
     if (p->kept == NULL) p->kept = malloc(p->count * sizeof *p->kept);
-    if (p->kept == NULL) spread->failed = true;
-    else memcpy(p->kept + p->seen, durations, count * sizeof *durations);
+    if (p->kept == NULL) return false;
+    memcpy(p->kept + p->seen, durations, count * sizeof *durations);
     p->seen += count;
+    if (p->seen < p->count) return true;
+    uint64_t ranks[RANKS];
+    double shares[SP_PERCENTILE_COUNT];
+    int64_t values[RANKS];
+    qsort(p->kept, p->count, sizeof *p->kept, compare);
+    wanted_ranks(p->count, ranks, shares);
+    for (size_t i = 0; i < RANKS; i++) values[i] = p->kept[ranks[i]];
+    put_percentiles(spread, at, values);
+    free(p->kept);
+    p->kept = NULL;
+    return true;
 }
 
-static uint64_t *octave_of(sp_spread *spread, part *p, unsigned octave)
+static bool make_bins(const sp_spread *spread, part *p)
 {
-    if (p->octaves[octave] == NULL) p->octaves[octave] = calloc((size_t)1 << spread->sub_bits, sizeof(uint64_t));
-    return p->octaves[octave];
+    if (p->bins) return true;
+    p->bins = calloc(1, sizeof *p->bins);
+    if (p->bins == NULL) return false;
+    p->bins->exact = calloc((size_t)1 << spread->limit_bits, sizeof *p->bins->exact);
+    return p->bins->exact != NULL;
 }
 
-static bool make_bins(sp_spread *spread, part *p)
-{
-    if (p->exact == NULL) p->exact = calloc((size_t)1 << spread->limit_bits, sizeof *p->exact);
-    if (p->octaves == NULL) p->octaves = calloc(OCTAVES, sizeof *p->octaves);
-    return p->exact && p->octaves;
-}
-
-static bool count_all(sp_spread *spread, part *p, const int64_t *durations, size_t count)
+static bool count_all(const sp_spread *spread, part *p, const int64_t *durations, size_t count)
 {
     if (!make_bins(spread, p)) return false;
+    bins *b = p->bins;
     const uint64_t limit = UINT64_C(1) << spread->limit_bits;
     for (size_t i = 0; i < count; i++) {
         const uint64_t value = (uint64_t)durations[i];
         if (value < limit) {
-            p->exact[value]++;
+            b->exact[value]++;
             continue;
         }
         const unsigned octave = 63 - (unsigned)__builtin_clzll(value);
-        uint64_t *bins = octave_of(spread, p, octave);
-        if (bins == NULL) return false;
-        bins[(value >> (octave - spread->sub_bits)) - (UINT64_C(1) << spread->sub_bits)]++;
+        uint64_t **counts = &b->octaves[octave];
+        if (*counts == NULL) *counts = calloc((size_t)1 << spread->sub_bits, sizeof **counts);
+        if (*counts == NULL) return false;
+        (*counts)[(value >> (octave - spread->sub_bits)) - (UINT64_C(1) << spread->sub_bits)]++;
     }
     return true;
 }
 
 void sp_spread_add(sp_spread *spread, size_t row, const int64_t *durations, size_t count)
 {
-    part *p = &spread->parts[row - spread->first];
-    if (p->count <= SP_SPREAD_KEPT) keep(spread, p, durations, count);
-    else if (!count_all(spread, p, durations, count)) spread->failed = true;
+    const size_t at = row - spread->first;
+    part *p = &spread->parts[at];
+    const bool done = p->count <= SP_SPREAD_KEPT ? keep(spread, at, durations, count) : count_all(spread, p, durations, count);
+    if (!done) spread->failed = true;
 }
 
-/* ---- ranks ---- */
-
-static void wanted_ranks(uint64_t count, uint64_t ranks[RANKS])
-{
-    for (size_t i = 0; i < SP_PERCENTILE_COUNT; i++) {
-        const uint64_t below = (uint64_t)(sp_percentile_ranks[i] / 100.0 * (double)(count - 1));
-        ranks[2 * i] = below;
-        ranks[2 * i + 1] = below + 1 < count ? below + 1 : below;
-    }
-}
+/* ---- until all are known ---- */
 
 /* The bin of the first pass that holds the rank-th duration. */
-static target find_bin(const sp_spread *spread, const part *p, uint64_t rank)
+static target find_bin(const sp_spread *spread, const bins *b, uint64_t rank)
 {
     const size_t limit = (size_t)1 << spread->limit_bits, sub = (size_t)1 << spread->sub_bits;
     for (size_t value = 0; value < limit; value++) {
-        if (rank < p->exact[value]) return (target){.low = value};
-        rank -= p->exact[value];
+        if (rank < b->exact[value]) return (target){.low = value};
+        rank -= b->exact[value];
     }
     for (unsigned octave = spread->limit_bits; octave < OCTAVES; octave++) {
-        const uint64_t *bins = p->octaves[octave];
-        for (size_t i = 0; bins && i < sub; i++) {
+        const uint64_t *counts = b->octaves[octave];
+        for (size_t i = 0; counts && i < sub; i++) {
             const unsigned bits = octave - spread->sub_bits;
-            if (rank < bins[i]) return (target){.low = (uint64_t)(sub + i) << bits, .bits = bits, .rank = rank};
-            rank -= bins[i];
+            if (rank < counts[i]) return (target){.low = (uint64_t)(sub + i) << bits, .bits = bits, .rank = rank};
+            rank -= counts[i];
         }
     }
     return (target){0};
@@ -182,15 +231,15 @@ static void narrow(target *t)
 }
 
 /* Bins for every target that is not known, shared by those of one range. False: out of memory. */
-static bool open_targets(part *p)
+static bool open_targets(bins *b)
 {
-    p->open = false;
+    b->open = false;
     for (size_t i = 0; i < RANKS; i++) {
-        target *t = &p->targets[i];
+        target *t = &b->targets[i];
         if (t->bits == 0) continue;
-        p->open = true;
+        b->open = true;
         for (size_t k = 0; k < i && t->fine == NULL; k++) {
-            const target *other = &p->targets[k];
+            const target *other = &b->targets[k];
             if (other->fine && other->low == t->low && other->bits == t->bits) t->fine = other->fine;
         }
         if (t->fine) continue;
@@ -201,70 +250,54 @@ static bool open_targets(part *p)
     return true;
 }
 
-static int compare(const void *a, const void *b)
+static bool close_part(const sp_spread *spread, size_t at)
 {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static bool close_part(const sp_spread *spread, part *p)
-{
-    uint64_t ranks[RANKS];
-    wanted_ranks(p->count, ranks);
-    if (p->kept) {
-        qsort(p->kept, p->count, sizeof *p->kept, compare);
-        for (size_t i = 0; i < RANKS; i++) p->targets[i] = (target){.low = (uint64_t)p->kept[ranks[i]]};
-        free(p->kept);
-        p->kept = NULL;
-        return true;
-    }
-    if (p->exact) {
-        for (size_t i = 0; i < RANKS; i++) p->targets[i] = find_bin(spread, p, ranks[i]);
-        free_bins(p);
-    } else if (p->open) {
+    part *p = &spread->parts[at];
+    bins *b = p->bins;
+    if (b == NULL) return true;
+    if (!b->counted) {
+        uint64_t ranks[RANKS];
+        double shares[SP_PERCENTILE_COUNT];
+        wanted_ranks(p->count, ranks, shares);
+        for (size_t i = 0; i < RANKS; i++) b->targets[i] = find_bin(spread, b, ranks[i]);
+        free_counts(b);
+        b->counted = true;
+    } else {
         for (size_t i = 0; i < RANKS; i++) {
-            if (p->targets[i].fine) narrow(&p->targets[i]);
+            if (b->targets[i].fine) narrow(&b->targets[i]);
         }
-        free_fine(p);
+        free_fine(b);
     }
-    return open_targets(p);
+    if (!open_targets(b)) return false;
+    if (b->open) return true;
+    int64_t values[RANKS];
+    for (size_t i = 0; i < RANKS; i++) values[i] = (int64_t)b->targets[i].low;
+    put_percentiles(spread, at, values);
+    free_bins(p);
+    return true;
 }
 
 sp_status sp_spread_close(sp_spread *spread, bool *again)
 {
     *again = false;
     for (size_t i = 0; i < spread->count && !spread->failed; i++) {
-        part *p = &spread->parts[i];
-        if (p->count == 0) continue;
-        if (!close_part(spread, p)) spread->failed = true;
-        *again = *again || p->open;
+        if (!close_part(spread, i)) spread->failed = true;
+        *again = *again || spread->parts[i].bins;
     }
     return spread->failed ? SP_ERR_NO_MEMORY : SP_OK;
 }
 
 bool sp_spread_wants(const sp_spread *spread, size_t row)
 {
-    return row >= spread->first && row - spread->first < spread->count && spread->parts[row - spread->first].open;
+    return row >= spread->first && row - spread->first < spread->count && spread->parts[row - spread->first].bins;
 }
 
 void sp_spread_add_again(sp_spread *spread, size_t row, int64_t duration)
 {
-    part *p = &spread->parts[row - spread->first];
+    bins *b = spread->parts[row - spread->first].bins;
     for (size_t i = 0; i < RANKS; i++) {
-        target *t = &p->targets[i];
+        target *t = &b->targets[i];
         const uint64_t offset = (uint64_t)duration - t->low;
         if (t->owner && offset >> t->bits == 0) t->fine[offset >> fine_shift(t)]++;
-    }
-}
-
-void sp_spread_get(const sp_spread *spread, size_t row, double out[SP_PERCENTILE_COUNT])
-{
-    const part *p = &spread->parts[row - spread->first];
-    for (size_t i = 0; i < SP_PERCENTILE_COUNT; i++) {
-        out[i] = 0;
-        if (p->count == 0) continue;
-        const double position = sp_percentile_ranks[i] / 100.0 * (double)(p->count - 1);
-        const double share = position - (double)(uint64_t)position;
-        out[i] = sp_percentile_between((double)p->targets[2 * i].low, (double)p->targets[2 * i + 1].low, share);
     }
 }

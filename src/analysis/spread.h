@@ -6,7 +6,7 @@
  * durations pass by again, and those of the few bins that matter are counted into finer bins, until all ranks are known. Rows of
  * few calls are kept and sorted instead. Between two calls it interpolates linearly, as sp_row_percentiles_compute does.
  *
- *   new, add ..., close, while (unsolved) { add_again ..., close }, get
+ *   new, add ..., close, while (again) { add_again ..., close }
  *
  * Memory: 8 bytes a call for rows of up to SP_SPREAD_KEPT calls, about 20 to 150 kB for others, whatever their calls.
  */
@@ -19,8 +19,10 @@
 
 typedef struct sp_spread sp_spread;
 
-/* For rows [first, last) of the profile. NULL when out of memory. */
-sp_spread *sp_spread_new(const sp_profile *profile, size_t first, size_t last);
+/*
+ * For rows [first, last) of the profile; the percentiles sp_percentile_ranks go to out[percentile * row_count + row]. NULL when out of memory.
+ */
+sp_spread *sp_spread_new(const sp_profile *profile, size_t first, size_t last, double *out);
 void sp_spread_free(sp_spread *spread); /* NULL is allowed */
 
 /* Durations of a row, all in all as many as it has calls. */
@@ -30,8 +32,5 @@ void sp_spread_add(sp_spread *spread, size_t row, const int64_t *durations, size
 sp_status sp_spread_close(sp_spread *spread, bool *again);
 bool sp_spread_wants(const sp_spread *spread, size_t row);
 void sp_spread_add_again(sp_spread *spread, size_t row, int64_t duration);
-
-/* The percentiles sp_percentile_ranks of a row, once nothing is wanted any more. */
-void sp_spread_get(const sp_spread *spread, size_t row, double out[SP_PERCENTILE_COUNT]);
 
 #endif

@@ -193,7 +193,7 @@ static void add_again(void *context, uint32_t row, int64_t duration)
 
 /* ---- percentiles of a group ---- */
 
-static void solve_percentiles(stream *s, sp_summary_job *summary)
+static void solve_percentiles(stream *s)
 {
     const size_t count = s->profile->row_count;
     bool again = true, *wanted = calloc(count + 1, sizeof *wanted);
@@ -207,18 +207,13 @@ static void solve_percentiles(stream *s, sp_summary_job *summary)
         }
     }
     free(wanted);
-    for (size_t i = s->first; s->status == SP_OK && i < s->last; i++) {
-        double own[SP_PERCENTILE_COUNT];
-        sp_spread_get(s->spread, i, own);
-        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) summary->percentiles[p * count + i] = own[p];
-    }
 }
 
 /* ---- all of it ---- */
 
 static void write_group(stream *s, bool tree, sp_summary_job *summary)
 {
-    s->spread = sp_spread_new(s->profile, s->first, s->last);
+    s->spread = sp_spread_new(s->profile, s->first, s->last, summary->percentiles);
     if (s->spread == NULL) {
         fail_memory(s);
         return;
@@ -226,7 +221,7 @@ static void write_group(stream *s, bool tree, sp_summary_job *summary)
     const bool nested = sp_collection_walk(s->collection, tree ? SP_WALK_TREE : 0, take_call, s);
     for (size_t i = s->first; s->status == SP_OK && i < s->last; i++) leave_chunk(s, i);
     if (s->status == SP_OK && !nested) s->status = sp_fail(s->error, SP_ERR_NESTING, "calls overlap without nesting");
-    if (s->status == SP_OK) solve_percentiles(s, summary);
+    if (s->status == SP_OK) solve_percentiles(s);
     sp_spread_free(s->spread);
     s->spread = NULL;
 }

@@ -88,7 +88,7 @@ def run(python: Program, directory: Path, size: int, *, spool: bool = True, trac
 @pytest.mark.slow
 def test_memory_is_flat_however_many_calls_a_run_has(python: Program, tmp_path: Path, soak: bool) -> None:
     # 100 M calls are 2.4 GB of records and 3.2 GB of columns; 6 M are 144 and 192 MB.
-    size, limit = (100_000_000, 300e6) if soak else (6_000_000, 150e6)
+    size, limit = (100_000_000, 300e6) if soak else (6_000_000, 80e6)
     facts = run(python, tmp_path, size)
     print(facts)
     assert facts["recorded_peak"] < limit

@@ -24,6 +24,12 @@ class TraceFormatError(ValueError): ...
 def now_ns() -> int:
     """Nanoseconds of the clock behind ``time.perf_counter_ns()``."""
 
+def choose_clock(name: str, /) -> None:
+    """The clock of this process's runs: "auto", "tsc" or "monotonic". ValueError if it has another already, or there is none."""
+
+def clock_source() -> str:
+    """"tsc" or "monotonic"; "injected" in tests."""
+
 def _manual_clock(start_ns: int | None, /) -> None:
     """For tests: times come from a clock that stands at ``start_ns`` until it is moved on; None: the machine's again.
 

@@ -8,6 +8,7 @@ from . import _core
 from ._mpi import might_be_rank
 from ._ranks import begin
 from .recording import ProcessLock, Recording, warn_dropped
+from .clock_choice import choose_clock
 from .spooling import open_run
 from .tags import ROOT_REGION, TagRules
 
@@ -99,6 +100,7 @@ class ManagerState:
             raise RuntimeError('output_mode="parallel" cannot be combined with track_threads or track_async; "direct" can')
         if might_be_rank():
             begin(config)
+        choose_clock(config.clock)
         run = open_run(
             self.recorder,
             config,

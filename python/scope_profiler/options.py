@@ -90,6 +90,7 @@ class ProfilingOptions:
     hdf5: HDF5Options | None = None
     gpu_sync_on_exit: bool | None = None
     checkpoint: str | None = None
+    clock: str | None = None
     spool: bool | str | None = None
     spool_limit: int | None = None
     mpi_timeout: float | None = None
@@ -140,6 +141,7 @@ class SetupOptions(TypedDict, total=False):
     enable_tags: Iterable[str] | None
     gpu_sync_on_exit: bool | None
     checkpoint: str | None
+    clock: str | None
     spool: bool | str | None
     spool_limit: int | None
     mpi_timeout: float | None

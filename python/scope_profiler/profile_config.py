@@ -76,6 +76,7 @@ class ProfilingConfig:
     hdf5_chunk_size: int | None
     enable_tags: tuple[str, ...]
     checkpoint: str
+    clock: str
     spool: bool | str
     spool_limit: int | None
 

@@ -37,6 +37,7 @@ PERF_EVENTS: Final = (
     "context-switches",
 )
 
+CLOCKS: Final = ("auto", "tsc", "monotonic")
 SMALLEST_SPOOL: Final = 1 << 20  # bytes; what a run of a few threads needs besides its calls
 
 COMPRESSIONS: Final = ("auto", "gzip", "lzf", "zstd")
@@ -220,6 +221,7 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "hdf5_chunk_size": (None, _chunk_size),
     "enable_tags": (None, check_tags),
     "checkpoint": ("replace", _choice(("replace", "numbered"))),
+    "clock": ("auto", _choice(CLOCKS)),
     "spool": ("auto", check_spool),
     "spool_limit": (None, _spool_limit),
     "mpi_timeout": (None, _seconds),

@@ -1,6 +1,7 @@
 #include "core/clock.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,10 +16,13 @@ static pthread_once_t chosen = PTHREAD_ONCE_INIT;
 static sp_anchor first_anchor;
 static sp_anchor take_anchor(void);
 
+static _Atomic(const char *) selected; /* by sp_clock_select */
+
 static void choose(void)
 {
     if (sp_clock_current == SP_CLOCK_INJECTED) return;
-    const char *wish = getenv("SCOPE_PROFILER_CLOCK");
+    const char *wish = atomic_load(&selected);
+    if (wish == NULL) wish = getenv("SCOPE_PROFILER_CLOCK");
     const bool forced = wish && strcmp(wish, "tsc") == 0;
     const bool counter = forced || (!(wish && strcmp(wish, "monotonic") == 0) && sp_platform_counter_usable());
     sp_clock_current = counter ? SP_CLOCK_COUNTER : SP_CLOCK_MONOTONIC;
@@ -28,6 +32,30 @@ static void choose(void)
 void sp_clock_choose(void)
 {
     pthread_once(&chosen, choose);
+}
+
+sp_status sp_clock_select(const char *name, sp_error *error)
+{
+    const bool counter = strcmp(name, "tsc") == 0, monotonic = strcmp(name, "monotonic") == 0;
+    if (!counter && !monotonic && strcmp(name, "auto") != 0) {
+        return sp_fail(error, SP_ERR_INVALID, "there is no clock \"%s\", but auto, tsc and monotonic", name);
+    }
+    if (counter || monotonic) atomic_store(&selected, counter ? "tsc" : "monotonic");
+    sp_clock_choose();
+    const char *chosen_name = sp_clock_source_name();
+    if ((!counter && !monotonic) || sp_clock_current == SP_CLOCK_INJECTED || strcmp(name, chosen_name) == 0) return SP_OK;
+    return sp_fail(error, SP_ERR_INVALID, "the clock of this process is \"%s\" since its first run, and cannot be \"%s\" now",
+                   chosen_name, name);
+}
+
+const char *sp_clock_source_name(void)
+{
+    sp_clock_choose();
+    switch (sp_clock_current) {
+    case SP_CLOCK_COUNTER: return "tsc";
+    case SP_CLOCK_INJECTED: return "injected";
+    default: return "monotonic";
+    }
 }
 
 void sp_clock_inject(sp_ticks (*ticks)(void), int64_t (*ns)(void))
@@ -133,16 +161,29 @@ static bool make_room(sp_timeline *timeline, size_t more)
     return true;
 }
 
-/* Where the anchor would have been that was due before a long pause. False: nothing says how fast the clock ran then. */
-static bool anchor_before_pause(const sp_timeline *timeline, const sp_anchor *now, sp_anchor *out)
+/* Ticks a ns before the last anchor; 0: nothing says how fast the clock ran then. */
+static double rate_before(const sp_timeline *timeline)
 {
     const sp_anchor *last = &timeline->anchors[timeline->count - 1], *first = last;
-    if (now->ns - last->ns < 2 * SP_ANCHOR_INTERVAL_NS) return false;
     while (first > timeline->anchors && last->ns - first->ns < SP_ANCHOR_INTERVAL_NS / 2) first--;
-    if (last->ns - first->ns < SP_ANCHOR_INTERVAL_NS / 2) return false;
-    out->ns = last->ns + SP_ANCHOR_INTERVAL_NS;
-    out->ticks = last->ticks + (uint64_t)(ticks_a_ns(first, last) * (double)SP_ANCHOR_INTERVAL_NS);
-    return out->ticks > last->ticks && out->ticks < now->ticks;
+    return last->ns - first->ns < SP_ANCHOR_INTERVAL_NS / 2 ? 0 : ticks_a_ns(first, last);
+}
+
+/*
+ * An anchor that belongs between the last one and `now`: where one was due before a long pause, or, if the counter has moved
+ * on by a hundredth more than the kernel's clock, which no time discipline does, just before it did. That is now: whatever
+ * is recorded first after it takes the anchor that is due.
+ */
+static bool anchor_between(const sp_timeline *timeline, const sp_anchor *now, sp_anchor *out)
+{
+    const sp_anchor *last = &timeline->anchors[timeline->count - 1];
+    const double rate = rate_before(timeline);
+    if (rate == 0) return false;
+    const bool jumped = (double)(now->ticks - last->ticks) > 1.01 * rate * (double)(now->ns - last->ns);
+    if (!jumped && now->ns - last->ns < 2 * SP_ANCHOR_INTERVAL_NS) return false;
+    out->ns = jumped ? now->ns - 1 : last->ns + SP_ANCHOR_INTERVAL_NS;
+    out->ticks = last->ticks + (uint64_t)(rate * (double)(out->ns - last->ns));
+    return out->ns > last->ns && out->ticks > last->ticks && out->ticks < now->ticks;
 }
 
 sp_ticks sp_timeline_anchor(sp_timeline *timeline, int64_t minimum_ns)
@@ -159,7 +200,7 @@ sp_ticks sp_timeline_anchor(sp_timeline *timeline, int64_t minimum_ns)
         /* Without memory the newest anchor gives way: less exact, still in order. */
         if (last) *last = anchor;
     } else {
-        if (last && anchor_before_pause(timeline, &anchor, &between)) timeline->anchors[timeline->count++] = between;
+        if (last && anchor_between(timeline, &anchor, &between)) timeline->anchors[timeline->count++] = between;
         timeline->anchors[timeline->count++] = anchor;
     }
     return timeline->due = anchor.ticks + interval_ticks(timeline);

@@ -58,6 +58,15 @@ static inline sp_ticks sp_clock_read(void)
 void sp_clock_choose(void);
 
 /*
+ * The same by a name, "auto", "tsc" or "monotonic", instead of by the environment. The first choice of a process stands:
+ * SP_ERR_INVALID if it was another, or the name is none of these.
+ */
+sp_status sp_clock_select(const char *name, sp_error *error);
+
+/* "tsc" for the processor's counter, "monotonic", or "injected". */
+const char *sp_clock_source_name(void);
+
+/*
  * For tests: ticks come from `ticks`, and the ns that go with them from `ns`; without `ns` a tick is a ns. NULL for both
  * restores the machine's clock. Only while nothing records.
  */
@@ -84,7 +93,8 @@ typedef struct sp_timeline {
 /*
  * Append an anchor taken now, unless the newest is younger than `minimum_ns`. Returns when the next one is due. After a
  * pause in which none was taken, one is put where it was due, by the rate before the pause: what was recorded just before
- * it does not depend on what the rate did during it.
+ * it does not depend on what the rate did during it. Where the counter went on while the kernel's clock stood still (a
+ * suspended machine), one is put at the end of the time before.
  */
 sp_ticks sp_timeline_anchor(sp_timeline *timeline, int64_t minimum_ns);
 void sp_timeline_free(sp_timeline *timeline);

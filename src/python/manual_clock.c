@@ -1,5 +1,5 @@
 /*
- * manual_clock.c - for tests: a clock that stands still until it is moved on, so that every time a run records can be
+ * manual_clock.c - which clock there is, and for tests: a clock that stands still until it is moved on, so that every time a run records can be
  * foretold exactly. Reading it is one atomic load, from any thread, with or without the interpreter.
  */
 #include "python/manual_clock.h"
@@ -34,6 +34,21 @@ static PyObject *manual_clock(PyObject *module, PyObject *start)
     Py_RETURN_NONE;
 }
 
+static PyObject *choose_clock(PyObject *module, PyObject *name)
+{
+    const char *text = PyUnicode_AsUTF8(name);
+    if (text == NULL) return NULL;
+    sp_error error = {0};
+    const sp_status status = sp_clock_select(text, &error);
+    if (status != SP_OK) return sp_python_raise(status, &error, NULL);
+    Py_RETURN_NONE;
+}
+
+static PyObject *clock_source(PyObject *module, PyObject *none)
+{
+    return PyUnicode_FromString(sp_clock_source_name());
+}
+
 static PyObject *advance_clock(PyObject *module, PyObject *by)
 {
     const unsigned long long ns = PyLong_AsUnsignedLongLong(by);
@@ -45,6 +60,9 @@ static PyMethodDef functions[] = {
     {"_manual_clock", manual_clock, METH_O,
      "_manual_clock(start_ns): for tests. Times come from a clock that stands at start_ns; None: the machine's again.\n\n"
      "RuntimeError while a run is open. Runs of one clock cannot be collected under the other."},
+    {"choose_clock", choose_clock, METH_O,
+     "choose_clock(name): 'auto', 'tsc' or 'monotonic' for the runs of this process. ValueError if it has another already."},
+    {"clock_source", clock_source, METH_NOARGS, "clock_source(): 'tsc' or 'monotonic'."},
     {"_advance_clock", advance_clock, METH_O, "_advance_clock(ns): move that clock on; the time it shows then."},
     {NULL, NULL, 0, NULL},
 };

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* A counter at 3 GHz beside a kernel clock whose rate against it is set piece by piece. */
@@ -225,6 +226,69 @@ static void a_pause_does_not_spoil_what_was_recorded_before_it(void **state)
     sp_timeline_free(&timeline);
 }
 
+/* The machine is suspended between two calls: the counter goes on for an hour, the kernel's clock does not. */
+static void a_suspended_machine_does_not_spoil_what_was_recorded_before_it(void **state)
+{
+    start_counter();
+    sp_timeline timeline = {0};
+    sp_ticks due = sp_timeline_anchor(&timeline, 0);
+    for (int i = 0; i < 10; i++) {
+        pass(100 * MILLISECOND);
+        due = sp_timeline_anchor(&timeline, 0);
+    }
+    pass(70 * MILLISECOND);
+    const sp_ticks last = counter;
+    const double truth = true_ns;
+    pass(5 * MILLISECOND);
+    counter += UINT64_C(3600) * 1000 * MILLISECOND;
+    pass(5 * MILLISECOND);
+    const sp_ticks resumed = counter;
+    const double resumed_truth = true_ns;
+    assert_true(resumed >= due); /* whoever records now takes an anchor */
+    pass(300);
+    due = sp_timeline_anchor(&timeline, SP_ANCHOR_INTERVAL_NS / 2);
+    pass(50 * MILLISECOND);
+    const sp_ticks later = counter;
+    const double later_truth = true_ns;
+    pass(50 * MILLISECOND);
+    sp_timeline_anchor(&timeline, 0);
+    sp_timeline_cursor cursor = {.timeline = &timeline};
+    assert_true(fabs((double)sp_timeline_to_ns(&cursor, last) - truth) < 1000);
+    assert_true(fabs((double)sp_timeline_to_ns(&cursor, resumed) - resumed_truth) < 1000);
+    assert_true(fabs((double)sp_timeline_to_ns(&cursor, later) - later_truth) < 1000);
+    for (size_t i = 1; i < timeline.count; i++) {
+        assert_true(timeline.anchors[i].ticks > timeline.anchors[i - 1].ticks);
+        assert_true(timeline.anchors[i].ns > timeline.anchors[i - 1].ns);
+    }
+    sp_timeline_free(&timeline);
+}
+
+/* A frequency step between two anchors is spread over their distance: 10 ppm for 50 ms are 0.25 us in the middle. */
+static void a_frequency_step_is_over_at_the_next_anchor(void **state)
+{
+    start_counter();
+    sp_timeline timeline = {0};
+    for (int i = 0; i < 5; i++) {
+        sp_timeline_anchor(&timeline, 0);
+        pass(100 * MILLISECOND);
+    }
+    sp_timeline_anchor(&timeline, 0);
+    pass(50 * MILLISECOND);
+    ns_a_tick *= 1.00001; /* 10 ppm, as time discipline steps */
+    const sp_ticks in_between = counter;
+    const double truth = true_ns;
+    pass(50 * MILLISECOND);
+    sp_timeline_anchor(&timeline, 0);
+    const sp_ticks after = counter;
+    const double after_truth = true_ns;
+    pass(100 * MILLISECOND);
+    sp_timeline_anchor(&timeline, 0);
+    sp_timeline_cursor cursor = {.timeline = &timeline};
+    assert_true(fabs((double)sp_timeline_to_ns(&cursor, in_between) - truth) < 1000);
+    assert_true(fabs((double)sp_timeline_to_ns(&cursor, after + 30 * MILLISECOND) - (after_truth + 30e6 * 1.00001)) < 10);
+    sp_timeline_free(&timeline);
+}
+
 static void an_anchor_for_which_there_is_no_memory_keeps_the_order(void **state)
 {
     start_counter();
@@ -296,6 +360,21 @@ static void the_environment_can_ask_for_the_kernel_clock(void **state)
     unsetenv("SCOPE_PROFILER_CLOCK");
 }
 
+static void the_first_choice_of_a_clock_stands(void **state)
+{
+    sp_error error = {0};
+    sp_clock_inject(NULL, NULL);
+    const char *now = sp_clock_source_name();
+    const bool counter = strcmp(now, "tsc") == 0;
+    assert_int_equal(sp_clock_select("auto", &error), SP_OK);
+    assert_int_equal(sp_clock_select(now, &error), SP_OK);
+    assert_int_equal(sp_clock_select(counter ? "monotonic" : "tsc", &error), SP_ERR_INVALID);
+    assert_non_null(strstr(error.message, now));
+    assert_int_equal(sp_clock_select("sundial", &error), SP_ERR_INVALID);
+    assert_non_null(strstr(error.message, "sundial"));
+    assert_string_equal(sp_clock_source_name(), now);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -307,9 +386,12 @@ int main(void)
         cmocka_unit_test(two_close_anchors_do_not_put_the_next_one_off),
         cmocka_unit_test(conversions_agree_and_ascend_under_drift),
         cmocka_unit_test(a_pause_does_not_spoil_what_was_recorded_before_it),
+        cmocka_unit_test(a_suspended_machine_does_not_spoil_what_was_recorded_before_it),
+        cmocka_unit_test(a_frequency_step_is_over_at_the_next_anchor),
         cmocka_unit_test(an_anchor_for_which_there_is_no_memory_keeps_the_order),
         cmocka_unit_test(ticks_agree_with_the_monotonic_clock),
         cmocka_unit_test(the_environment_can_ask_for_the_kernel_clock),
+        cmocka_unit_test(the_first_choice_of_a_clock_stands),
     };
     return cmocka_run_group_tests_name("clock", tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@ import functools
 import gc
 import inspect
 import pickle
+import re
 import sys
 import threading
 import time
@@ -443,7 +444,7 @@ KIND_ANSWERS = [inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspec
     [plain, coroutine, generator, async_generator, old_coroutine, functools.partial(coroutine),
      functools.partial(functools.partial(generator)), CallsAsync(), CallsAsync().__call__, Holder().method, len,
      functools.lru_cache(plain), str.upper, [].append],
-    ids=repr,
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),  # the same in every process
 )
 def test_inspect_answers_as_before(function):
     decorated = profiled(function)

@@ -94,7 +94,7 @@ def test_a_file_without_a_summary_is_read_in_full_or_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name, content, expected", [
-    ("a.txt", b"\x89HDF\r\n\x1a\n...", "hdf5"), ("a.h5", b"  {\"format\": 1}", "json"), ("a.h5", gzip.compress(b"{}"), "json"),
+    ("a.txt", b"\x89HDF\r\n\x1a\n...", "hdf5"), ("a.h5", b"  {\"format\": 1}", "json"), ("a.h5", gzip.compress(b"{}", mtime=0), "json"),
     ("a.h5", b"\n<!doctype html>", "html"), ("a.json", b"", "json"), ("a.JSON.gz", b"?", "json"), ("a.htm", b"?", "html"),
     ("a.h5", b"?", "hdf5"), ("a", b"", "hdf5"),
 ])  # fmt: skip

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import instructions
 import limits
+import native
 from benchmarks import BENCHMARKS
 from harness import HERE, Benchmark, Interpreters, Measurement, measure, version_of
 from peers import NOTES
@@ -89,6 +90,8 @@ def main() -> int:
     python = version_of()
     output = Path("build/bench")
     limits.build(output / f"limits-{python}")
+    if any(benchmark.name.startswith("native") for benchmark in chosen):
+        native.build(output / "native")
     results = measure_all(chosen, asked.rounds)
     text = ""
     if results:

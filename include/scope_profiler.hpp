@@ -18,6 +18,8 @@
 
 #include "scope_profiler.h"
 
+#include <cstdint>
+#include <cstring>
 #include <utility>
 
 namespace sp {
@@ -56,36 +58,47 @@ private:
     sp_scope scope_;
 };
 
-/* A call of the region `name`, which is looked up each time: for names that are made at run time. */
+#ifndef SP_DISABLE_PROFILING
+
+/* A call of a place of the program. Its region is remembered there, and looked up again when the name is another one. */
 class ProfileScope {
 public:
-    ProfileScope(const char *name, const char *file, int line) noexcept : ProfileScope(sp_default_profiler(), name, file, line) {}
-    ProfileScope(sp_profiler *profiler, const char *name, const char *file, int line) noexcept
-        : scope_(profiler, sp_profiler_region_at(profiler, name, file, line))
+    ProfileScope(sp_place &place, sp_profiler *profiler, const char *name, bool constant) noexcept
+        : scope_(enter(place, profiler, name, constant))
     {
-        (void)name;
-        (void)file;
-        (void)line;
     }
-
+    ProfileScope(sp_place &place, const char *name, bool constant) noexcept : ProfileScope(place, sp_current_(), name, constant) {}
+    explicit ProfileScope(sp_place &place) noexcept : ProfileScope(place, place.name, true) {}
+    ~ProfileScope() { sp_place_leave_(&scope_); }
     ProfileScope(const ProfileScope &) = delete;
     ProfileScope &operator=(const ProfileScope &) = delete;
 
 private:
-    Scope scope_;
-};
+    static sp_scope enter(sp_place &place, sp_profiler *profiler, const char *name, bool constant) noexcept
+    {
+        sp_scope scope = {profiler, SP_INVALID_REGION, -1, 0};
+        if (!profiler || __atomic_load_n(&sp_head_(profiler)->recording, __ATOMIC_RELAXED) == 0) return scope;
+        sp_scope begun = scope;
+        sp_head_(profiler)->calls->scope_begin(profiler, region_of(place, profiler, name, constant), &begun);
+        return begun;
+    }
 
-#ifndef SP_DISABLE_PROFILING
+    static int region_of(sp_place &place, sp_profiler *profiler, const char *name, bool constant) noexcept
+    {
+        const sp_profiler_head *head = sp_head_(profiler);
+        const std::uint64_t known = __atomic_load_n(&place.known, __ATOMIC_RELAXED);
+        if (known >> 32 == head->serial) {
+            const int region = static_cast<int>(static_cast<std::uint32_t>(known));
+            if (constant || std::strcmp(head->calls->region_name(profiler, region), name) == 0) return region;
+        }
+        const int region = head->calls->region(profiler, name, place.file, place.line);
+        if (region >= 0) {
+            const std::uint64_t found = std::uint64_t(head->serial) << 32 | static_cast<std::uint32_t>(region);
+            __atomic_store_n(&place.known, found, __ATOMIC_RELAXED);
+        }
+        return region;
+    }
 
-/* A call of a place of the program in the default profiler: its region is looked up once. */
-class PlaceScope {
-public:
-    explicit PlaceScope(sp_place &place) noexcept : scope_(sp_place_enter_(&place)) {}
-    ~PlaceScope() { sp_place_leave_(&scope_); }
-    PlaceScope(const PlaceScope &) = delete;
-    PlaceScope &operator=(const PlaceScope &) = delete;
-
-private:
     sp_scope scope_;
 };
 
@@ -149,8 +162,8 @@ inline void likwid_thread_init() noexcept {}
 #define SP_HPP_JOIN_(a, b) SP_HPP_JOIN_INNER_(a, b)
 
 /*
- * The rest of the enclosing block is a call of the region. Names are any const char *, looked up in the default profiler, or
- * in `profiler`; SP_SCOPE("literal") of scope_profiler.h looks its name up once.
+ * The rest of the enclosing block is a call of the region: of the default profiler, or of `profiler`. Names are any
+ * const char *; a constant one is looked up once.
  */
 #ifdef SP_DISABLE_PROFILING
 #define SP_PROFILE_SCOPE(name) ((void)0)
@@ -158,14 +171,18 @@ inline void likwid_thread_init() noexcept {}
 #define SP_PROFILE_FUNCTION() ((void)0)
 #define SP_PROFILE_FUNCTION_CTX(profiler) ((void)0)
 #else
+#define SP_HPP_PLACE_(name)                                                                                            \
+    static sp_place SP_HPP_JOIN_(sp_profile_place_, __LINE__) = {(name), __FILE__, __LINE__, 0};                       \
+    ::sp::ProfileScope SP_HPP_JOIN_(sp_profile_scope_, __LINE__)
 #define SP_PROFILE_SCOPE(name)                                                                                         \
-    ::sp::ProfileScope SP_HPP_JOIN_(sp_profile_scope_, __LINE__)((name), __FILE__, __LINE__)
+    SP_HPP_PLACE_(nullptr)(SP_HPP_JOIN_(sp_profile_place_, __LINE__), (name), __builtin_constant_p(name) != 0)
 #define SP_PROFILE_SCOPE_CTX(profiler, name)                                                                           \
-    ::sp::ProfileScope SP_HPP_JOIN_(sp_profile_scope_, __LINE__)((profiler), (name), __FILE__, __LINE__)
-#define SP_PROFILE_FUNCTION()                                                                                          \
-    static sp_place SP_HPP_JOIN_(sp_profile_place_, __LINE__) = {SP_FUNCTION_NAME_, __FILE__, __LINE__, 0};            \
-    ::sp::PlaceScope SP_HPP_JOIN_(sp_profile_scope_, __LINE__)(SP_HPP_JOIN_(sp_profile_place_, __LINE__))
-#define SP_PROFILE_FUNCTION_CTX(profiler) SP_PROFILE_SCOPE_CTX((profiler), SP_FUNCTION_NAME_)
+    SP_HPP_PLACE_(nullptr)                                                                                             \
+    (SP_HPP_JOIN_(sp_profile_place_, __LINE__), (profiler), (name), __builtin_constant_p(name) != 0)
+#define SP_PROFILE_FUNCTION() SP_HPP_PLACE_(SP_FUNCTION_NAME_)(SP_HPP_JOIN_(sp_profile_place_, __LINE__))
+#define SP_PROFILE_FUNCTION_CTX(profiler)                                                                              \
+    SP_HPP_PLACE_(SP_FUNCTION_NAME_)                                                                                   \
+    (SP_HPP_JOIN_(sp_profile_place_, __LINE__), (profiler), SP_FUNCTION_NAME_, true)
 #endif
 
 /* ---- coroutines ---- */

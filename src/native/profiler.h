@@ -140,7 +140,7 @@ int sp_native_set_metadata(sp_profiler *profiler, const char *key, const char *v
 
 /*
  * A run of another front end (Python's default manager): the default profiler and all that share with it record into it
- * while they have no run of their own. The run must be closed before it is told to be over.
+ * while they have no run of their own.
  */
 void sp_native_outer_begin(sp_run *run);
 void sp_native_outer_pause(const sp_run *run, bool paused);

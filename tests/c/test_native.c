@@ -359,6 +359,63 @@ static void a_block_is_a_scope(void **state)
     sp_profile_release(profile);
 }
 
+/* ---- threads ---- */
+
+#define WORKERS 8
+#define ROUNDS 2000
+
+static void *work(void *number)
+{
+    char name[32];
+    snprintf(name, sizeof name, "own-%d", *(const int *)number);
+    for (int i = 0; i < ROUNDS; i++) {
+        const int own = sp_region(name);
+        sp_begin(own);
+        {
+            SP_SCOPE("shared");
+            sp_scope inner = sp_scope_begin(sp_region("inner"));
+            sp_scope_end(&inner);
+        }
+        sp_end(own);
+    }
+    return NULL;
+}
+
+static void threads_record_while_others_read_and_write(void **state)
+{
+    pthread_t threads[WORKERS];
+    int numbers[WORKERS];
+    sp_clock_inject(NULL, NULL);
+    assert_int_equal(sp_init("threads", 0), 0);
+    for (int i = 0; i < WORKERS; i++) {
+        numbers[i] = i;
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &numbers[i]), 0);
+    }
+    int64_t seen_before = 0;
+    for (int i = 0; i < 10; i++) {
+        sp_region_stats stats;
+        assert_int_equal(sp_flush(), 0);
+        const int region = sp_region("shared");
+        assert_int_equal(sp_profiler_get_region_stats(sp_default_profiler(), region, &stats), SP_OK);
+        assert_true(stats.calls >= seen_before);
+        assert_true(stats.calls <= sp_num_calls(region));
+        seen_before = stats.calls;
+    }
+    for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(sp_finalize(), 0);
+    assert_int_equal(sp_num_calls(sp_region("shared")), WORKERS * ROUNDS);
+    sp_profile *profile = read_profile("threads_rank00000.h5");
+    assert_calls(profile, "shared", WORKERS * ROUNDS);
+    assert_calls(profile, "inner", WORKERS * ROUNDS);
+    for (int i = 0; i < WORKERS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "own-%d", i);
+        assert_calls(profile, name, ROUNDS);
+    }
+    assert_true(profile->nested);
+    sp_profile_release(profile);
+}
+
 /* ---- lanes ---- */
 
 static void a_fiber_has_a_stack_of_its_own_and_waits(void **state)
@@ -517,6 +574,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(scopes_end_their_own_call, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_scope_can_end_on_another_thread, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_block_is_a_scope, go_there, clean_up),
+        cmocka_unit_test_setup_teardown(threads_record_while_others_read_and_write, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_fiber_has_a_stack_of_its_own_and_waits, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_trace_has_version_2, go_there, clean_up),
         cmocka_unit_test_setup_teardown(samples_tell_regions_and_addresses, go_there, clean_up),

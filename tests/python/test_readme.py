@@ -93,6 +93,11 @@ def test_each_worker_thread_is_listed_with_its_calls(outputs):
     assert {f"worker-{i}": 200 for i in range(4)}.items() <= calls.items()
 
 
+def test_runs_are_exported(outputs):
+    assert output_of(outputs, "--to perfetto").splitlines() == ["wrote trace.pftrace", "wrote calls.csv"]
+    assert output_of(outputs, "export_speedscope").count("Wrote") == 2
+
+
 def test_results_are_read_from_the_file(outputs):
     first = output_of(outputs, "p95_duration").splitlines()[0].split()
     assert first[0] == "400"

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ TOLERANCE = 1000  # ns
 SECONDS = 600.0 if os.environ.get("SCOPE_PROFILER_SOAK") else 1.5
 
 pytestmark = pytest.mark.uninstrumented
+
+
+@pytest.fixture
+def manager() -> Iterator[type[sp.ProfileManager]]:
+    """One of the test's own, that follows nothing afterwards."""
+    own = sp.ProfileManager()
+    yield own
+    own.reset()
 
 
 def record_between_readings(manager: type[sp.ProfileManager], name: str, cpu: int, until: float, readings: list[tuple[int, ...]]) -> None:
@@ -39,8 +48,9 @@ def record_between_readings(manager: type[sp.ProfileManager], name: str, cpu: in
 
 @pytest.mark.parametrize("checkpoints", [False, True])
 @pytest.mark.timeout(1500)
-def test_every_processor_agrees_with_perf_counter(tmp_path: Path, checkpoints: bool) -> None:
-    manager = sp.ProfileManager()
+def test_every_processor_agrees_with_perf_counter(
+    manager: type[sp.ProfileManager], tmp_path: Path, checkpoints: bool
+) -> None:
     manager.setup(output=tmp_path / "p.h5", track_threads=True, checkpoint="numbered")
     cpus = sorted(os.sched_getaffinity(0))
     readings: dict[str, list[tuple[int, ...]]] = {f"on {cpu}": [] for cpu in cpus}
@@ -71,9 +81,8 @@ def test_every_processor_agrees_with_perf_counter(tmp_path: Path, checkpoints: b
             assert b - TOLERANCE <= end <= c + TOLERANCE
 
 
-def test_what_happens_later_on_another_thread_has_a_later_time(tmp_path: Path) -> None:
+def test_what_happens_later_on_another_thread_has_a_later_time(manager: type[sp.ProfileManager]) -> None:
     """A token goes round between threads on all processors; whoever has it makes one call."""
-    manager = sp.ProfileManager()
     manager.setup(output=None, track_threads=True)
     cpus = sorted(os.sched_getaffinity(0)) * 2
     inboxes: list[queue.SimpleQueue[int]] = [queue.SimpleQueue() for _ in cpus]

@@ -25,6 +25,7 @@ def write_run(path: Path, calls: int, names: tuple[str, ...] = ("outer", "inner"
                 with region:
                     pass
     manager.finalize(verbose=False)
+    manager.reset()
     return path
 
 

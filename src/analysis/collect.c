@@ -6,6 +6,7 @@
 
 #include "analysis/collection.h"
 #include "core/task.h"
+#include "platform/platform.h"
 
 /* ---- columns ---- */
 

@@ -47,7 +47,7 @@ static int read_columns(const cli_values *given, wanted *w)
         }
         if (w->column_count == before) return cli_fail("no column '%s' (see scope-profiler inspect --help)", given->items[i]);
     }
-    if (w->column_count > SP_REGION_COLUMNS * 4) return cli_fail("%zu columns are too many", w->column_count);
+    if (w->column_count > SP_REGION_COLUMNS_MOST) return cli_fail("%zu columns are too many", w->column_count);
     return 0;
 }
 

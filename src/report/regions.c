@@ -284,6 +284,18 @@ static void share(sp_text *out, bool known, int64_t part, int64_t whole)
     else sp_text_format(out, "%.2f%%", (double)(100.0L * (long double)part / (long double)whole));
 }
 
+/* What is a path's own of its share: of the wall clock, as the path's percentage is, also where it ran on several threads at once. */
+static void own_share(sp_text *out, const tree *t, const path *p)
+{
+    if (p->inclusive == 0 || t->session == 0) {
+        share(out, true, p->exclusive, t->session);
+        return;
+    }
+    const int64_t covered = t->options->exclusive_mode || !p->knows_covered ? p->inclusive : p->covered;
+    const double part = (double)((long double)covered * (long double)p->exclusive / (long double)p->inclusive);
+    sp_text_format(out, "%.2f%%", 100 * part / (double)t->session);
+}
+
 static void percentile(sp_text *out, const path *p, int place)
 {
     if (p->percentiles) seconds(out, p->percentiles[place]);
@@ -332,7 +344,7 @@ static void own_cell(const tree *t, const path *p, sp_region_column column, sp_t
 {
     switch (column) {
     case SP_REGION_TOTAL: seconds(out, (double)p->exclusive); return;
-    case SP_REGION_PERCENT: share(out, true, p->exclusive, t->session); return;
+    case SP_REGION_PERCENT: own_share(out, t, p); return;
     case SP_REGION_PARENT_PERCENT: share(out, true, p->exclusive, p->inclusive); return;
     case SP_REGION_AVERAGE: sp_text_format(out, "%.3e", (double)p->exclusive / (double)p->calls / 1e9); return;
     default: return;
@@ -469,7 +481,7 @@ static void write_line(const tree *t, const size_t *widths, char *const *cells, 
 
 static bool write_table(const tree *t, sp_text *out)
 {
-    size_t widths[SP_REGION_COLUMNS * 4] = {0};
+    size_t widths[SP_REGION_COLUMNS_MOST] = {0};
     lines l = {.widths = widths};
     for (size_t i = 0; i < t->column_count; i++) {
         sp_text title = {0};
@@ -521,7 +533,7 @@ static void use_stored_percentiles(tree *t)
 sp_status sp_report_regions(const sp_profile *profile, const sp_region_table *options, sp_text *out, sp_error *error)
 {
     tree t = {.profile = profile, .options = options};
-    if (options->column_count > SP_REGION_COLUMNS * 4) return sp_fail(error, SP_ERR_INVALID, "too many columns");
+    if (options->column_count > SP_REGION_COLUMNS_MOST) return sp_fail(error, SP_ERR_INVALID, "too many columns");
     if (profile->row_count == 0) {
         sp_text_add(out, "  (no regions recorded)\n");
         return SP_OK;

@@ -42,6 +42,8 @@ typedef enum sp_region_column {
     SP_REGION_LAST, SP_REGION_STD, SP_REGION_P50, SP_REGION_P95, SP_REGION_P99, SP_REGION_IMBALANCE, SP_REGION_COLUMNS
 } sp_region_column;
 
+#define SP_REGION_COLUMNS_MOST 64 /* that a table shows; a column may be shown again */
+
 /* As the command line has them: region, ranks, calls, ... */
 extern const char *const sp_region_column_names[SP_REGION_COLUMNS];
 

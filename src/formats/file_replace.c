@@ -40,13 +40,13 @@ static char *join(const char *directory, const char *name)
     return path;
 }
 
-/* Whether the link may have been planted for us to follow: the rule of Linux's protected_symlinks, which may be off. */
-static bool planted(const char *directory, const struct stat *link)
+/* Whether the link or file may have been planted for us: the rule of Linux's protected_symlinks, which may be off. */
+static bool planted(const char *directory, const struct stat *entry)
 {
     struct stat parent;
     if (stat(directory, &parent) < 0) return false;
     const bool shared = (parent.st_mode & S_ISVTX) && (parent.st_mode & S_IWOTH);
-    return shared && link->st_uid != geteuid() && link->st_uid != parent.st_uid;
+    return shared && entry->st_uid != geteuid() && entry->st_uid != parent.st_uid;
 }
 
 /* What the link at `path` points to, relative to the link's directory; malloc'ed. NULL with errno. */
@@ -120,6 +120,16 @@ static char *temporary_name(const char *target)
     return path;
 }
 
+/* Whether the file there is one whose permissions and owner count: not if somebody else put it into a shared directory, to
+ * become the owner of what we write. */
+static bool keeps_permissions(const char *target, const struct stat *old)
+{
+    char *directory = S_ISREG(old->st_mode) ? directory_of(target) : NULL;
+    const bool keeps = directory && !planted(directory, old);
+    free(directory);
+    return keeps;
+}
+
 /* Give the temporary the permissions of the file it replaces. A foreign owner is kept if we may (root), else ignored. */
 static int keep_permissions(int fd, const struct stat *old)
 {
@@ -143,19 +153,22 @@ sp_status sp_replace_begin(sp_replacement *replacement, const char *path, sp_err
     }
     replacement->target = resolve(path);
     if (replacement->target == NULL || check_target(replacement->target, &old, &exists) < 0) goto failed;
+    const bool keeps = exists && keeps_permissions(replacement->target, &old);
+    /* 0666: the kernel takes the umask off; asking for the umask would be a race with other threads. Where permissions are
+     * kept, nobody may open the new file before it has them. */
+    const mode_t mode = keeps ? 0600 : 0666;
     for (int attempt = 0; replacement->fd < 0; attempt++) {
         free(replacement->temporary);
         replacement->temporary = temporary_name(replacement->target);
         if (replacement->temporary == NULL) goto failed;
-        /* 0666: the kernel takes the umask off; asking for the umask would be a race with other threads. */
-        replacement->fd = open(replacement->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        replacement->fd = open(replacement->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
         if (replacement->fd < 0 && (errno != EEXIST || attempt == 100)) {
             free(replacement->temporary);
             replacement->temporary = NULL; /* not ours to remove */
             goto failed;
         }
     }
-    if (exists && S_ISREG(old.st_mode) && keep_permissions(replacement->fd, &old) < 0) goto failed;
+    if (keeps && keep_permissions(replacement->fd, &old) < 0) goto failed;
     return SP_OK;
 failed:
     cannot_write(error, path);

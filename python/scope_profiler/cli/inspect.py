@@ -7,6 +7,7 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
+from scope_profiler import _core
 from scope_profiler.cli import CommandError
 from scope_profiler.cli.arguments import add_selection, expand_files, load_profile, merge_ranks, select
 from scope_profiler.cli.terminal import Output, Progress, one_line
@@ -123,8 +124,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
 def _write_metadata(path: str, entries: list[dict[str, Any]]) -> None:
     text = json.dumps({"files": entries}, indent=2) + "\n"
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        _core.write_file(path, [text.encode()])
     except OSError as error:
         raise CommandError(f"{path}: {one_line(error.strerror or error)}") from None
 

@@ -192,7 +192,7 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
             table: dict[str, Any] = tomllib.load(file)
     except OSError as error:
         raise ValueError(f"cannot read the profiling config {str(path)!r}: {error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, an integer of too many digits, and nesting too deep besides
         raise ValueError(f"invalid TOML in the profiling config {str(path)!r}: {error}") from error
     return table
 

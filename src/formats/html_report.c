@@ -283,7 +283,25 @@ static void write_threads(writer *w, int64_t start)
     sp_output_char(w->out, ']');
 }
 
-/* rank, index, kind, name, coroutine, thread, created, done, steps, running, suspended */
+/* rank, number of the process in the system (0: not known), name */
+static void write_processes(writer *w)
+{
+    const sp_profile *profile = w->what->profile;
+    const char *separator = "[";
+    SP_OUTPUT_LITERAL(w->out, ",\n\"processes\":[");
+    for (size_t i = 0; i < profile->process_count; i++) {
+        const sp_process_info *process = &profile->processes[i];
+        if (!is_chosen(w->what, process->rank)) continue;
+        write_integer(w, separator, process->rank);
+        separator = ",\n[";
+        write_integer(w, ",", process->pid);
+        write_text(w, process->name);
+        sp_output_char(w->out, ']');
+    }
+    sp_output_char(w->out, ']');
+}
+
+/* rank, index, kind, name, coroutine, thread, created, done, steps, running, suspended, thread and task that made it */
 static void write_tasks(writer *w, int64_t start)
 {
     const sp_profile *profile = w->what->profile;
@@ -304,6 +322,8 @@ static void write_tasks(writer *w, int64_t start)
         write_integer(w, ",", task->steps);
         write_integer(w, ",", task->running_ns);
         write_integer(w, ",", task->suspended_ns);
+        write_integer(w, ",", task->creator_thread);
+        write_integer(w, ",", task->creator_task);
         sp_output_char(w->out, ']');
     }
     sp_output_char(w->out, ']');
@@ -379,6 +399,7 @@ static sp_status write_run(writer *w, bool with_calls, sp_error *error)
     write_names(w);
     sp_status status = write_rows(w);
     if (status != SP_OK) return sp_fail(error, status, "out of memory for %zu regions", profile->row_count);
+    write_processes(w);
     write_threads(w, run_start);
     write_tasks(w, run_start);
     status = write_sums(w, !with_calls, error);

@@ -69,10 +69,21 @@ class Page:
         """Press keys one after the other, wherever the focus is."""
         for key in keys:
             ActionChains(self.driver).send_keys(key).perform()
+        self.settle()
 
     def press(self, modifier: str, key: str) -> None:
         """Press a key while another one is held."""
         ActionChains(self.driver).key_down(modifier).send_keys(key).key_up(modifier).perform()
+        self.settle()
+
+    def click(self, selector: str) -> None:
+        """Click in the middle of an element."""
+        self.find(selector).click()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the page has drawn what was just done."""
+        self.run("for (let i = 0; i < 2; i++) await new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
 
     def click_at(self, selector: str, x: float, y: float) -> None:
         """Click at a place of an element, from its upper left corner in CSS pixels."""
@@ -80,6 +91,7 @@ class Page:
         ActionChains(self.driver).move_to_element_with_offset(
             self.find(selector), round(x - box["width"] / 2), round(y - box["height"] / 2)
         ).click().perform()
+        self.settle()
 
     def size(self, width: int, height: int, mobile: bool = False) -> None:
         """Make the window this large; `mobile` as on a phone, with touch."""

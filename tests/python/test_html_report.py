@@ -81,7 +81,7 @@ def test_statistics_and_lanes_are_in_the_report(tmp_path):
     assert row[:12] == [0, 0, 2, 40, 10, 30, 20, 200, 10, 30, 0, 130]
     assert row[12] == 20 and row[15:] == [40, 5, None, ["/f.py", 3, None, []]]
     assert one["threads"] == [[0, 1, "w", "1001", "2001", False, 5, None, 7]]
-    assert one["tasks"] == [[0, 4, "task", "T", "C.f", 1, 1, 90, 2, 3, 4]]
+    assert one["tasks"] == [[0, 4, "task", "T", "C.f", 1, 1, 90, 2, 3, 4, -1, -1]]
     assert one["usage"] == [[0, 1, 2, 40]]
     assert dict(one["metadata"]) == {"label": "run", "start_time_ns": "0", "x": 1.5}
 

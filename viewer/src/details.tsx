@@ -130,6 +130,7 @@ function CallDetails({ run, at }: { run: Run; at: state.Selected }) {
         <Fact name="Starts" title="From the origin of the run"><span data-testid="start">{exactly(calls.start[call])}</span></Fact>
         <Fact name="Ends">{exactly(calls.end[call])}</Fact>
         {lane && <Fact name="Lane"><button class="link" data-testid="lane" onClick={() => state.reveal(lane)}>{lanePath(lane)}</button></Fact>}
+        {lane?.task?.maker && <Fact name="Made by">{visible(lane.task.maker)}</Fact>}
         {calls.trackOf(call).extra > 0 && <Fact name="Track">overlaps other calls of its lane (extra track {calls.trackOf(call).extra})</Fact>}
         <Fact name="Depth">{calls.rowDepth[row]}</Fact>
         {parent >= 0 && (

@@ -63,6 +63,8 @@ export interface Task {
   running: number;
   suspended: number;
   calls: number;
+  /** The task, or else the thread, that made it; "": not known. */
+  maker: string;
 }
 
 export interface Lane {
@@ -205,13 +207,15 @@ function makeThreads(data: RunData): Thread[] {
 
 function makeTasks(data: RunData, threads: Thread[]): Task[] {
   const owners = new Map(threads.map((thread) => [`${thread.rank}/${thread.index}`, thread]));
-  return data.tasks.map(([rank, index, kind, name, coroutine, thread, created, done, steps, running, suspended]) => {
+  const names = new Map(data.tasks.map((row) => [`${row[0]}/${row[1]}`, row[3] ?? `task ${row[1]}`]));
+  return data.tasks.map(([rank, index, kind, name, coroutine, thread, created, done, steps, running, suspended, makerThread, makerTask]) => {
     const owner = owners.get(`${rank}/${thread}`);
     if (owner) owner.tasks++;
     return {
       rank, index, kind: kind ?? "task", name: name ?? `task ${index}`, coroutine: coroutine ?? "", thread,
       threadName: owner ? owner.name : thread >= 0 ? `thread ${thread}` : "", created, done,
       wall: created === null ? null : (done ?? Math.max(data.end, created)) - created, steps, running, suspended, calls: 0,
+      maker: makerTask >= 0 ? (names.get(`${rank}/${makerTask}`) ?? "") : (owners.get(`${rank}/${makerThread}`)?.name ?? ""),
     };
   });
 }
@@ -278,6 +282,13 @@ function makeRankLanes(run: Run, rank: number, parent: Lane | null): Lane[] {
   return top;
 }
 
+/** "server.h5 (rank 1, pid 4711)", as far as it is known. */
+function rankLabel(data: RunData, rank: number): string {
+  const [, pid, name] = data.processes.find((process) => process[0] === rank) ?? [rank, 0, null];
+  const number = `rank ${rank}${pid ? `, pid ${pid}` : ""}`;
+  return name ? `${name} (${number})` : number;
+}
+
 /** One task is shown below its thread, more of them below a lane that sums them up. */
 function adopt(owner: Lane, tasks: Lane[]): void {
   let parent = owner;
@@ -307,7 +318,7 @@ export async function readRun(data: RunData, index: number): Promise<Run> {
   if (sorted.length === 1) run.lanes = makeRankLanes(run, sorted[0], null);
   else {
     run.lanes = sorted.map((rank) => {
-      const lane = newLane("rank", `${rank}`, `rank ${rank}`, rank, null);
+      const lane = newLane("rank", `${rank}`, rankLabel(data, rank), rank, null);
       makeRankLanes(run, rank, lane);
       return lane;
     });

@@ -31,6 +31,7 @@ export type ThreadRow = [
 export type TaskRow = [
   rank: number, index: number, kind: string | null, name: string | null, coroutine: string | null, thread: number,
   created: number | null, done: number | null, steps: number, running: number, suspended: number,
+  makerThread: number, makerTask: number,
 ];
 
 export type Value = string | number | boolean | null | string[];
@@ -47,6 +48,8 @@ export interface RunData {
   metadata: [string, Value][];
   names: string[];
   regions: RegionRow[];
+  /** What the ranks are, where it is known. A pid of 0: not known. */
+  processes: [rank: number, pid: number, name: string | null][];
   threads: ThreadRow[];
   tasks: TaskRow[];
   /** Sums by call path, where the page has no calls to make them from. A parent of -1: a root. */

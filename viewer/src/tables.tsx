@@ -159,6 +159,7 @@ export function Tasks({ run }: { run: Run }) {
         value: (task) => (task.running + task.suspended > 0 ? task.running / (task.running + task.suspended) : null),
         cell: (task) => <Bar part={task.running} whole={task.running + task.suspended} most={most} />,
       },
+      { key: "maker", title: "Made by", about: "The task or thread that created it", value: (task) => visible(task.maker) || null },
       time("running", "Running", "Time in its steps", (task) => task.running),
       time("awaiting", "Awaiting", "Time between its steps", (task) => task.suspended),
       number("steps", "Steps", "How often it was resumed", (task) => task.steps),
@@ -167,7 +168,7 @@ export function Tasks({ run }: { run: Run }) {
       time("done", "Done", "When it was done; –: it was not", (task) => task.done),
       time("wall", "Life", "From its making to its end, or to the last call of the run", (task) => task.wall),
     ];
-    return all.filter((column) => (column.key !== "rank" || severalRanks(run)) && (column.key !== "kind" || run.tasks.some((task) => task.kind !== "task")));
+    return all.filter((column) => (column.key !== "rank" || severalRanks(run)) && (column.key !== "kind" || run.tasks.some((task) => task.kind !== "task")) && (column.key !== "maker" || run.tasks.some((task) => task.maker !== "")));
   }, [run]);
   const rows = useMemo(
     () => (text === "" ? run.tasks : run.tasks.filter((task) => `${visible(task.name)} ${visible(task.coroutine)}`.toLowerCase().includes(text))),

@@ -7,8 +7,8 @@ import os
 from . import _core
 from ._mpi import might_be_rank
 from ._ranks import begin
-from .recording import ProcessLock, Recording, warn_dropped
 from .clock_choice import choose_clock
+from .recording import ProcessLock, Recording, warn_dropped
 from .spooling import open_run
 from .tags import ROOT_REGION, TagRules
 

@@ -7,23 +7,33 @@
 
 #define SCHEMA "https://www.speedscope.app/file-format-schema.json"
 
+/* An event of a frame up to its time. */
+typedef struct event_text {
+    uint32_t size; /* 0: the frame is not used yet */
+    char text[44];
+} event_text;
+
 typedef struct writer {
     const sp_export *what;
     sp_output *out;
     int64_t origin;
-    uint32_t *frame_of; /* by name; SP_NO_CALL: not used yet */
+    event_text *events; /* by name */
     uint32_t *frames;   /* names in order of their first use */
     uint32_t frame_count;
     bool first_profile;
 } writer;
 
-static uint32_t frame_of(writer *w, uint32_t name)
+#define TYPE_AT 10 /* where the text has the letter that tells an open from a close */
+
+static const event_text *event_of(writer *w, uint32_t name)
 {
-    if (w->frame_of[name] == SP_NO_CALL) {
-        w->frame_of[name] = w->frame_count;
+    event_text *event = &w->events[name];
+    if (event->size == 0) {
+        const int size = snprintf(event->text, sizeof event->text, ",{\"type\":\"O\",\"frame\":%u,\"at\":", w->frame_count);
+        event->size = (uint32_t)size;
         w->frames[w->frame_count++] = name;
     }
-    return w->frame_of[name];
+    return event;
 }
 
 static void write_time(writer *w, int64_t at)
@@ -37,18 +47,16 @@ static sp_status write_events(writer *w, const sp_tracks *tracks, const sp_track
     sp_walk walk;
     sp_walk_event event;
     sp_status status;
-    const char *separator = "";
+    bool first = true;
     sp_walk_begin(&walk, tracks, track);
     while ((status = sp_walk_next(&walk, &event)) == SP_OK) {
         const sp_row *row = event.opens ? event.call.row : sp_tracks_call(tracks, event.number).row;
-        sp_output_text(out, separator);
-        if (event.opens) SP_OUTPUT_LITERAL(out, "{\"type\":\"O\",\"frame\":");
-        else SP_OUTPUT_LITERAL(out, "{\"type\":\"C\",\"frame\":");
-        sp_output_integer(out, frame_of(w, row->name));
-        SP_OUTPUT_LITERAL(out, ",\"at\":");
+        event_text text = *event_of(w, row->name);
+        if (!event.opens) text.text[TYPE_AT] = 'C';
+        sp_output_bytes(out, text.text + first, text.size - first); /* without the comma */
         write_time(w, event.at);
         sp_output_char(out, '}');
-        separator = ",";
+        first = false;
     }
     sp_walk_end(&walk);
     return status == SP_ERR_NOT_FOUND ? SP_OK : status;
@@ -139,17 +147,16 @@ sp_status sp_export_speedscope(const sp_export *what, const char *path, sp_error
     int64_t end;
     if (!sp_calls_range(what->profile, what->ranks, what->rank_count, what->visible, &w.origin, &end)) w.origin = 0;
     const size_t names = what->profile->name_count + 1;
-    w.frame_of = malloc(names * sizeof *w.frame_of);
+    w.events = calloc(names, sizeof *w.events);
     w.frames = calloc(names, sizeof *w.frames);
-    sp_status status = w.frame_of && w.frames ? sp_output_begin(&out, path, error)
+    sp_status status = w.events && w.frames ? sp_output_begin(&out, path, error)
                                               : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu regions", names);
     if (status == SP_OK) {
-        memset(w.frame_of, 0xff, names * sizeof *w.frame_of);
         status = write_document(&w, error);
         if (status == SP_OK) status = sp_output_commit(&out, error);
         else sp_output_abort(&out);
     }
-    free(w.frame_of);
+    free(w.events);
     free(w.frames);
     return status;
 }

@@ -479,6 +479,21 @@ def test_calls_that_overlap_are_drawn_on_rows_of_their_own(tmp_path, open_page):
     page.clean()
 
 
+@pytest.mark.slow
+def test_deep_call_paths_are_shown_level_by_level(tmp_path, open_page):
+    depth = 6000  # two regions that call each other
+    spans = [(i, 2 * depth - i) for i in range(depth)]
+    run = results_of({name: {0: region([a for a, _ in spans[first::2]], [b for _, b in spans[first::2]])} for first, name in enumerate("ab")})
+    page = show(None, run, tmp_path, open_page)
+    page.wait("document.querySelector('.lane .more')?.textContent === '5\u2009988 more levels'")
+    open_tab(page, "flame")
+    labels = flame_labels(page)
+    assert len(labels) == 121 and labels[1].startswith("a: 12.00 µs (100 %), own 2 ns")
+    page.run("document.querySelector('.flame-node[data-node=\"120\"]').click()")
+    page.wait("document.querySelectorAll('.flame-node').length > 200")
+    page.clean()
+
+
 def test_several_runs_are_compared_with_the_first(tmp_path, open_page):
     def one(label, ranks, scale):
         return results_of({"a": {r: region([0], [100 * scale]) for r in range(ranks)}, label: {0: region([0], [7])}}, label, num_ranks=ranks)
@@ -554,6 +569,7 @@ def test_an_empty_run_is_shown(tmp_path, open_page):
     page.clean()
 
 
+@pytest.mark.slow
 def test_a_large_run_can_be_moved_through(tmp_path, open_page, scale):
     run = large_run(*scale((20_000, 8, 500), (1_000_000, 64, 10_000)))
     page = show(None, run, tmp_path, open_page)

@@ -58,9 +58,13 @@ function addTrack(root: Building, calls: RankCalls, row: number, depth: number, 
   }
 }
 
-function finish(node: FlameNode): void {
-  node.children.sort((a, b) => b.total - a.total);
-  node.children.forEach(finish);
+/** Longest first, at every level; without recursion, since call paths can be deeper than the stack. */
+function order(root: FlameNode): void {
+  const left: FlameNode[] = [root];
+  for (let node = left.pop(); node; node = left.pop()) {
+    node.children.sort((a, b) => b.total - a.total);
+    for (const child of node.children) left.push(child);
+  }
 }
 
 function close(root: Building): FlameNode {
@@ -69,7 +73,7 @@ function close(root: Building): FlameNode {
     root.total += child.total;
     root.awaiting += child.awaiting;
   }
-  finish(root);
+  order(root);
   return root;
 }
 

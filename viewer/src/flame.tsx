@@ -9,6 +9,8 @@ import * as state from "./state";
 
 const LEVEL = 22;
 const NARROWEST = 2;
+/** Levels below the one that was clicked; further ones are shown when one of the last is clicked. */
+const LEVELS = 120;
 
 type Node = HierarchyRectangularNode<FlameNode>;
 
@@ -32,7 +34,7 @@ function scopesOf(run: Run): Scope[] {
 }
 
 /** Nodes that are wide enough to be seen, of the part below `focus` and the path above it. */
-function layOut(root: FlameNode, focus: FlameNode | null, width: number): { nodes: Node[]; levels: number } {
+function layOut(root: FlameNode, focus: FlameNode | null, width: number): { nodes: Node[]; first: number; levels: number } {
   const tree = hierarchy<FlameNode>(root, (node) => node.children).sum((node) => Math.max(0, node.own));
   const boxes = partition<FlameNode>().size([1, tree.height + 1])(tree);
   const target = boxes.find((node) => node.data === focus) ?? boxes;
@@ -42,21 +44,15 @@ function layOut(root: FlameNode, focus: FlameNode | null, width: number): { node
   const visit = (node: Node) => {
     const left = Math.max(0, (node.x0 - target.x0) * scale);
     const right = Math.min(width, (node.x1 - target.x0) * scale);
-    if (right - left < NARROWEST) return;
+    if (right - left < NARROWEST || node.depth - target.depth > LEVELS) return;
     nodes.push(Object.assign(node, { x0: left, x1: right }));
     levels = Math.max(levels, node.depth + 1);
     node.children?.forEach(visit);
   };
-  const wanted = new Set(target.ancestors());
-  const descend = (node: Node) => {
-    if (node === target) return visit(node);
-    nodes.push(Object.assign(node, { x0: 0, x1: width }));
-    const next = node.children?.find((child) => wanted.has(child));
-    if (next) descend(next);
-    return undefined;
-  };
-  descend(boxes);
-  return { nodes, levels };
+  for (const above of target.ancestors().slice(1, LEVELS).reverse()) nodes.push(Object.assign(above, { x0: 0, x1: width }));
+  const first = nodes.length ? nodes[0].depth : target.depth;
+  visit(target);
+  return { nodes, first, levels: levels - first };
 }
 
 function wording(run: Run, node: FlameNode, whole: number): string {
@@ -85,7 +81,7 @@ export function Flame({ run }: { run: Run }) {
     observer.observe(box.current!);
     return () => observer.disconnect();
   }, []);
-  const { nodes, levels } = useMemo(() => layOut(root, focus, Math.max(width, 1)), [root, focus, width]);
+  const { nodes, first, levels } = useMemo(() => layOut(root, focus, Math.max(width, 1)), [root, focus, width]);
   const scheme = state.scheme.value;
   const shown = state.shown.value;
   const whole = Math.max(root.total, 1);
@@ -133,7 +129,7 @@ export function Flame({ run }: { run: Run }) {
                 tabIndex={place === 0 ? 0 : -1}
                 aria-label={wording(run, data, whole)}
                 style={{
-                  left: `${node.x0}px`, width: `${Math.max(1, node.x1 - node.x0 - 1)}px`, top: `${node.depth * LEVEL}px`,
+                  left: `${node.x0}px`, width: `${Math.max(1, node.x1 - node.x0 - 1)}px`, top: `${(node.depth - first) * LEVEL}px`,
                   "--c": css(colour), "--pale": css(mix(scheme.background, colour, 0.3)), "--runs": `${(1 - awaits) * 100}%`,
                 }}
                 onMouseEnter={() => setHovered(data)}

@@ -1,13 +1,22 @@
 #include "formats/finish.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/note.h"
 
 void sp_run_note_file(sp_run *run, uint32_t collection, int fd, const char *target)
 {
     struct stat file;
+    char here[PATH_MAX], absolute[2 * PATH_MAX];
     if (run->store == NULL || fstat(fd, &file) != 0) return;
+    if (*target != '/') { /* who reads the spool may be anywhere */
+        if (getcwd(here, sizeof here) == NULL) return;
+        if ((size_t)snprintf(absolute, sizeof absolute, "%s/%s", here, target) >= sizeof absolute) return;
+        target = absolute;
+    }
     const int64_t changed = (int64_t)file.st_mtim.tv_sec * 1000000000 + file.st_mtim.tv_nsec;
     sp_note_file(run, collection, (uint64_t)file.st_dev, (uint64_t)file.st_ino, changed, target);
 }

@@ -173,6 +173,8 @@ class Recorder:
         """close(), and drop the run and the regions that nothing outside holds."""
     def host_native(self) -> None:
         """What native code records in this process goes into the runs of this recorder from now on."""
+    def native_metadata(self) -> dict[str, str]:
+        """What native code has set in the current run, if this recorder hosts it."""
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def refilter(self, enabled: Callable[[str, tuple[str, ...]], bool] | None) -> None:

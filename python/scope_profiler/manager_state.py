@@ -114,7 +114,7 @@ class ManagerState:
         run.keep_lanes = self.annotates
         run.rank = config.link.rank if config.link is not None else 0
         config.track(self.recorder, run)
-        return Recording(run, config)
+        return Recording(run, config, self.recorder.native_metadata)
 
     def forget(self) -> None:
         """Back to before the first setup(). Decorators and definitions stay."""

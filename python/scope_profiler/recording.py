@@ -13,6 +13,7 @@ from .spool_metadata import note_metadata
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ._core import Profile, Run
@@ -62,8 +63,9 @@ class ProcessLock:
 class Recording:
     """A run with its configuration, its metadata scopes, and how much of it has been reported."""
 
-    def __init__(self, run: Run, config: ProfilingConfig) -> None:
+    def __init__(self, run: Run, config: ProfilingConfig, native_metadata: Callable[[], dict[str, str]]) -> None:
         self.run = run
+        self.native_metadata = native_metadata  # what C, C++ and Fortran code of the process says about the run
         self.config = config
         self.events = EventMetadata(run)
         self.files: list[str] = []  # written so far
@@ -281,7 +283,7 @@ class Recording:
     def _metadata(self) -> dict[str, Any]:
         from ._core import now_ns
 
-        metadata = dict(self.config.metadata, finalize_time_ns=now_ns())
+        metadata = dict({**self.native_metadata(), **self.config.metadata}, finalize_time_ns=now_ns())
         lost = self.run.lost
         if lost:
             metadata["lost_calls"] = lost

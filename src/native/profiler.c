@@ -293,6 +293,7 @@ void sp_native_outer_begin(sp_run *run)
     atomic_fetch_add_explicit(&run->references, 1, memory_order_relaxed);
     outer = run;
     outer_paused = false;
+    if (sp_native_default.run == NULL || sp_native_default.joined) sp_native_clear_metadata(&sp_native_default);
     if (sp_native_default.joined || sp_native_default.inherited) sp_native_drop_run(&sp_native_default);
     sp_native_rejoin(&sp_native_default);
     sp_native_unlock(&sp_native_default);
@@ -355,6 +356,21 @@ static int put_metadata(sp_profiler *profiler, size_t at, const char *key, const
     free(profiler->metadata[at].value);
     profiler->metadata[at].value = kept;
     return SP_OK;
+}
+
+bool sp_native_copy_metadata(sp_profiler *profiler, size_t at, char **key, char **value)
+{
+    *key = *value = NULL;
+    sp_native_lock(profiler);
+    if (at < profiler->metadata_count) {
+        *key = strdup(profiler->metadata[at].key);
+        *value = strdup(profiler->metadata[at].value);
+    }
+    sp_native_unlock(profiler);
+    if (*key && *value) return true;
+    free(*key);
+    free(*value);
+    return false;
 }
 
 int sp_native_set_metadata(sp_profiler *profiler, const char *key, const char *value)

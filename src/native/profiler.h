@@ -135,6 +135,8 @@ int sp_native_reset(sp_profiler *profiler);
 int sp_native_region_stats(sp_profiler *profiler, int handle, sp_region_stats *stats);
 int64_t sp_native_num_calls(sp_profiler *profiler, int handle);
 int sp_native_set_output_format(sp_profiler *profiler, int format);
+/* Copies of an entry, to be freed; false: there are no more (or there is no memory). */
+bool sp_native_copy_metadata(sp_profiler *profiler, size_t at, char **key, char **value);
 void sp_native_clear_metadata(sp_profiler *profiler);
 int sp_native_set_metadata(sp_profiler *profiler, const char *key, const char *value);
 

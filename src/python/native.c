@@ -1,5 +1,8 @@
 #include "python/native.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "native/profiler.h"
 #include "native/rendezvous.h"
 
@@ -39,6 +42,24 @@ PyObject *sp_recorder_host_native(PyObject *recorder, PyObject *none)
 {
     atomic_store(&leader, (const sp_recorder_object *)recorder);
     Py_RETURN_NONE;
+}
+
+/* {key: value} that native code has set since the leading recorder's run began; {} for other recorders. */
+PyObject *sp_recorder_native_metadata(PyObject *recorder, PyObject *none)
+{
+    PyObject *found = PyDict_New();
+    if (found == NULL || !leads((const sp_recorder_object *)recorder)) return found;
+    size_t at = 0;
+    for (char *key, *value; found && sp_native_copy_metadata(&sp_native_default, at, &key, &value); at++) {
+        PyObject *text = PyUnicode_DecodeUTF8(value, (Py_ssize_t)strlen(value), "replace");
+        PyObject *name = PyUnicode_DecodeUTF8(key, (Py_ssize_t)strlen(key), "replace");
+        if (text == NULL || name == NULL || PyDict_SetItem(found, name, text) < 0) Py_CLEAR(found);
+        Py_XDECREF(name);
+        Py_XDECREF(text);
+        free(key);
+        free(value);
+    }
+    return found;
 }
 
 int sp_python_add_native(PyObject *module)

@@ -12,6 +12,8 @@ void sp_native_unfollow(const sp_recorder_object *recorder, const sp_run *run);
 /* recorder.host_native(): this recorder leads from now on. */
 PyObject *sp_recorder_host_native(PyObject *recorder, PyObject *none);
 
+PyObject *sp_recorder_native_metadata(PyObject *recorder, PyObject *none);
+
 /* The extension's _C_API, and copies of the library that are there already. */
 int sp_python_add_native(PyObject *module);
 

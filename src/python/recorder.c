@@ -637,6 +637,8 @@ static PyMethodDef recorder_methods[] = {
      "List a region of an earlier run with those of the current one; returns the one that has the name now."},
     {"host_native", sp_recorder_host_native, METH_NOARGS,
      "What native code records in this process goes into the runs of this recorder from now on."},
+    {"native_metadata", sp_recorder_native_metadata, METH_NOARGS,
+     "{key: value} that native code has set in the current run of the recorder that hosts it; else {}."},
     {"regions", recorder_regions, METH_NOARGS, "The regions of the current run, in order of creation."},
     {NULL, NULL, 0, NULL},
 };

@@ -12,6 +12,7 @@ EXPORT void kernel_end(const char *name);
 EXPORT void kernel_threads(int count);
 EXPORT void kernel_openmp(int threads);
 EXPORT int kernel_active(void);
+EXPORT int kernel_tell(const char *key, const char *value);
 
 void kernel_run(int steps)
 {
@@ -64,6 +65,11 @@ void kernel_openmp(int threads)
         kernel_run(1);
     }
 #endif
+}
+
+int kernel_tell(const char *key, const char *value)
+{
+    return sp_set_metadata(key, value);
 }
 
 int kernel_active(void)

@@ -111,6 +111,50 @@ def test_a_million_names_are_exact(native_library, tmp_path, soak):
     assert len(summary.region_names) == count
 
 
+HOST_OF_PLUGIN = r"""
+#include <scope_profiler.h>
+#include <dlfcn.h>
+#include <stdio.h>
+
+int main(int count, char **arguments)
+{
+    void *plugin = 0;
+    void (*run)(int);
+    sp_host later = sp_host_v1, other = sp_host_v1;
+    const int early = count > 2;
+    if (early) plugin = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
+    if (sp_init("program", 0) != 0) return 2;
+    if (!early) plugin = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
+    if (!plugin) return 3;
+    *(void **)&run = dlsym(plugin, "kernel_run");
+    {
+        SP_SCOPE("program");
+        run(2);
+    }
+    /* A host of another version is not joined, and none while there is a run. */
+    later.version = 2;
+    later.calls = 0;
+    if (sp_attach(&later) == SP_OK) return 4;
+    other.rank = 9;
+    if (sp_attach(&other) != SP_OK) return 5; /* it is this very copy */
+    return sp_finalize();
+}
+"""
+
+
+@pytest.mark.parametrize("early", [[], ["early"]])
+def test_copies_of_the_library_share_one_run(native_library, tmp_path, early):
+    plugin = native_library.compile(
+        "kernel.c", tmp_path / "plugin.so", "-shared", "-fPIC", "-fvisibility=hidden", static=True
+    )
+    program = native_library.compile(HOST_OF_PLUGIN, tmp_path / "program", "-ldl", "-Wno-pedantic")
+    done = run(program, str(plugin), *early)
+    assert (done.returncode, done.stderr) == (0, "")
+    results = sp.read_h5(tmp_path / "program_rank00000.h5")
+    assert trees(results) == {(0, -1): [("program", [("c.kernel", ["c.step", "c.step"])])]}
+    assert not list(tmp_path.glob("*rank*.spool"))
+
+
 # -- sudden ends --------------------------------------------------------------------------------------------------------
 
 

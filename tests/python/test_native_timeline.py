@@ -217,6 +217,18 @@ print(json.dumps([[one.name, one.end_time is not None, one.cpu_time] for one in 
     assert all(ended and cpu >= 0 for _, ended, cpu in rows)
 
 
+def test_metadata_of_native_code_is_that_of_the_run(python, modules):
+    body = """
+said = []
+for value in b"fine", None:
+    with sp.session(output=None, verbose=False, return_results=True) as run:
+        if value: assert kernel.kernel_tell(b"mesh", value) == 0
+    said.append(run.results.metadata.get("mesh"))
+print(json.dumps(said))
+"""
+    assert run(python, modules, PREPARE + body) == ["fine", None]
+
+
 def test_a_forked_child_leaves_the_run_to_its_parent(python, modules):
     body = """
 import os

@@ -32,10 +32,10 @@ typedef struct sp_collected {
 /* Gets every call; what it returns is `above` of the calls inside this one. */
 typedef uint32_t (*sp_collected_sink)(void *context, const sp_collected *call);
 
-typedef enum sp_walk {
+typedef enum sp_walk_flags {
     SP_WALK_TREE = 1,  /* with ids, parents and the rows' exclusive totals */
     SP_WALK_EMPTY = 2, /* the last one: blocks of anonymous memory are emptied behind it, so the collection must not fail after it */
-} sp_walk;
+} sp_walk_flags;
 
 /* Choose. SP_ERR_NO_MEMORY is the only failure. One at a time in a run: another waits until this one has ended. */
 sp_status sp_collection_begin(sp_run *run, uint32_t rank, int64_t first_call_id, sp_collection **out, sp_error *error);

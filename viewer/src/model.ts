@@ -237,25 +237,46 @@ function taskLabel(task: Task): string {
   return short && short !== task.name ? `${task.name} (${short})` : task.name;
 }
 
+interface RankParts {
+  rank: number;
+  calls: RankCalls | null;
+  threads: Thread[];
+  tasks: Task[];
+}
+
+/** What each rank has, by rank. */
+function partsByRank(run: Run): RankParts[] {
+  const parts = new Map<number, RankParts>();
+  const of = (rank: number): RankParts => {
+    let part = parts.get(rank);
+    if (!part) parts.set(rank, (part = { rank, calls: null, threads: [], tasks: [] }));
+    return part;
+  };
+  for (const calls of run.ranks) of(calls.rank).calls = calls;
+  for (const thread of run.threads) of(thread.rank).threads.push(thread);
+  for (const task of run.tasks) of(task.rank).tasks.push(task);
+  return [...parts.values()].sort((a, b) => a.rank - b.rank);
+}
+
 /** The lanes of a rank: threads in order of their numbers, each with its tasks in order of their creation. */
-function makeRankLanes(run: Run, rank: number, parent: Lane | null): Lane[] {
-  const calls = run.ranks.find((one) => one.rank === rank) ?? null;
+function makeRankLanes(run: Run, { rank, calls, threads: known, tasks: made }: RankParts, parent: Lane | null): Lane[] {
+  const byIndex = new Map(known.map((thread) => [thread.index, thread]));
   const threads = new Map<number, Lane>();
   const tasks = new Map<number, Lane>();
   const top: Lane[] = [];
   const threadLane = (index: number): Lane => {
     let lane = threads.get(index);
     if (!lane) {
-      const known = run.threads.find((one) => one.rank === rank && one.index === index) ?? null;
-      const label = index < 0 ? (run.data.tracked ? "unknown thread" : `rank ${rank}`) : known ? known.name : `thread ${index}`;
+      const thread = byIndex.get(index) ?? null;
+      const label = index < 0 ? (run.data.tracked ? "unknown thread" : `rank ${rank}`) : thread ? thread.name : `thread ${index}`;
       lane = newLane("thread", `${rank}/thread/${index}`, label, rank, parent);
-      lane.thread = known;
+      lane.thread = thread;
       threads.set(index, lane);
       top.push(lane);
     }
     return lane;
   };
-  for (const thread of run.threads) if (thread.rank === rank) threadLane(thread.index);
+  for (const thread of known) threadLane(thread.index);
   const owned = new Map<Lane, Lane[]>();
   const taskLane = (index: number, task: Task | null): Lane => {
     const lane = newLane("task", `${rank}/task/${index}`, task ? taskLabel(task) : `task ${index}`, rank, null);
@@ -267,7 +288,7 @@ function makeRankLanes(run: Run, rank: number, parent: Lane | null): Lane[] {
     tasks.set(index, lane);
     return lane;
   };
-  for (const task of run.tasks) if (task.rank === rank) taskLane(task.index, task);
+  for (const task of made) taskLane(task.index, task);
   for (const track of calls?.tracks ?? []) {
     const lane = track.lane < 0 ? threadLane(track.lane === -1 ? -1 : -2 - track.lane) : (tasks.get(track.lane) ?? taskLane(track.lane, null));
     lane.calls = calls;
@@ -313,13 +334,12 @@ export async function readRun(data: RunData, index: number): Promise<Run> {
     callCount: regions.reduce((sum, region) => sum + region.calls, 0), from: 0, to: Math.max(data.end, 1),
     metadata: new Map(data.metadata),
   };
-  const numbers = new Set<number>([...ranks.map((one) => one.rank), ...threads.map((one) => one.rank)]);
-  const sorted = [...numbers].sort((a, b) => a - b);
-  if (sorted.length === 1) run.lanes = makeRankLanes(run, sorted[0], null);
+  const parts = partsByRank(run);
+  if (parts.length === 1) run.lanes = makeRankLanes(run, parts[0], null);
   else {
-    run.lanes = sorted.map((rank) => {
-      const lane = newLane("rank", `${rank}`, rankLabel(data, rank), rank, null);
-      makeRankLanes(run, rank, lane);
+    run.lanes = parts.map((part) => {
+      const lane = newLane("rank", `${part.rank}`, rankLabel(data, part.rank), part.rank, null);
+      makeRankLanes(run, part, lane);
       return lane;
     });
   }

@@ -69,10 +69,32 @@ export interface RankData {
   tracks: [lane: number, extra: number, callsByDepth: number[]][];
 }
 
+// The parts of the page by run, rank and column; "": the tracks of the rank.
+let parts: Map<string, HTMLElement> | null = null;
+
+function partsOfPage(): Map<string, HTMLElement> {
+  if (!parts) {
+    parts = new Map();
+    for (const element of document.querySelectorAll<HTMLElement>("script[data-run]")) {
+      const { run, rank, column } = element.dataset;
+      parts.set(`${run}/${rank}/${column ?? ""}`, element);
+    }
+  }
+  return parts;
+}
+
 function take(element: Element): string {
   const text = element.textContent ?? "";
   element.remove(); // its memory is that of all calls
   return text;
+}
+
+function takePart(run: number, rank: number, column: string): string | null {
+  const key = `${run}/${rank}/${column}`;
+  const element = partsOfPage().get(key);
+  if (!element) return null;
+  partsOfPage().delete(key);
+  return take(element);
 }
 
 export function readReport(): ReportData {
@@ -81,8 +103,8 @@ export function readReport(): ReportData {
 
 /** The ranks of a run that have calls in the page. */
 export function readRanks(run: number): { rank: number; data: RankData }[] {
-  const found = document.querySelectorAll<HTMLElement>(`script[data-run="${run}"]:not([data-column])`);
-  return [...found].map((element) => ({ rank: Number(element.dataset.rank), data: JSON.parse(take(element)) as RankData }));
+  const ranks = [...partsOfPage().keys()].map((key) => key.split("/")).filter(([of, , column]) => Number(of) === run && column === "");
+  return ranks.map(([, rank]) => ({ rank: Number(rank), data: JSON.parse(takePart(run, Number(rank), "")!) as RankData }));
 }
 
 function fromBase64(text: string): Uint8Array<ArrayBuffer> {
@@ -112,12 +134,12 @@ async function unpack(line: string, into: Float64Array, at: number): Promise<voi
 
 /** A column over the calls of a rank; null if the run does not have it. */
 export async function readColumn(run: number, rank: number, column: string, count: number): Promise<Float64Array | null> {
-  const element = document.querySelector(`script[data-run="${run}"][data-rank="${rank}"][data-column="${column}"]`);
-  if (!element) return null;
+  const text = takePart(run, rank, column);
+  if (text === null) return null;
   const values = new Float64Array(count);
   const blocks: Promise<void>[] = [];
   let at = 0;
-  for (const line of take(element).split("\n")) {
+  for (const line of text.split("\n")) {
     if (line === "") continue;
     blocks.push(unpack(line, values, at));
     at += parseInt(line, 10);
@@ -129,9 +151,7 @@ export async function readColumn(run: number, rank: number, column: string, coun
 /** JSON of calls by their place; parsed when a call is looked at. */
 export function readCallMetadata(run: number, rank: number): Map<number, string> {
   const found = new Map<number, string>();
-  const element = document.querySelector(`script[data-run="${run}"][data-rank="${rank}"][data-column="metadata"]`);
-  if (!element) return found;
-  for (const line of take(element).split("\n")) {
+  for (const line of (takePart(run, rank, "metadata") ?? "").split("\n")) {
     const space = line.indexOf(" ");
     if (space > 0) found.set(Number(line.slice(0, space)), line.slice(space + 1));
   }

@@ -75,6 +75,100 @@ static sp_status join_children(void *context, sp_bytes *own, sp_bytes *children,
     return status;
 }
 
+/* -- clocks ----------------------------------------------------------------------------------------------------------- */
+
+#define SYNC_TRIES 16
+
+/* A clock domain, the lowest rank of it, and what was found. */
+typedef struct domain_clock {
+    int64_t domain;
+    int32_t rank, unused;
+    sp_sync_point point;
+} domain_clock;
+
+static domain_clock *find_domain(domain_clock *domains, size_t count, int64_t domain)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (domains[i].domain == domain) return &domains[i];
+    }
+    return NULL;
+}
+
+/* Rank 0 asks for the time; half of the way there and back the other's clock was read. */
+static void ask_time(sp_comm *comm, domain_clock *other)
+{
+    other->point.error_ns = SP_UNKNOWN;
+    for (int i = 0; i < SYNC_TRIES; i++) {
+        int64_t theirs = 0;
+        const int64_t before = sp_clock_ns();
+        if (comm->send(comm, other->rank, &theirs, sizeof theirs, comm->patience) != SP_OK ||
+            comm->receive(comm, other->rank, &theirs, sizeof theirs, comm->patience) != SP_OK) {
+            return;
+        }
+        const int64_t after = sp_clock_ns(), half = (after - before) / 2;
+        if (other->point.error_ns != SP_UNKNOWN && half >= other->point.error_ns) continue;
+        other->point = (sp_sync_point){.local_ns = theirs, .reference_ns = before + half, .error_ns = half};
+    }
+}
+
+static void tell_time(sp_comm *comm)
+{
+    for (int i = 0; i < SYNC_TRIES; i++) {
+        int64_t own;
+        if (comm->receive(comm, 0, &own, sizeof own, comm->patience) != SP_OK) return;
+        own = sp_clock_ns();
+        if (comm->send(comm, 0, &own, sizeof own, comm->patience) != SP_OK) return;
+    }
+}
+
+/* `report` tells afterwards of missing ranks and other problems; with the latter there is no point. */
+static void sync_clocks(sp_comm *comm, int64_t clock_domain, sp_sync_point *point, sp_report *report)
+{
+    sp_bytes all = {0}, domains = {0};
+    const domain_clock own = {.domain = clock_domain, .rank = comm->rank};
+    *point = (sp_sync_point){.error_ns = SP_UNKNOWN};
+    if (!sp_bytes_add(&all, &own, sizeof own)) sp_report_note(report, comm, SP_ERR_NO_MEMORY, NULL);
+    sp_comm_gather(comm, report, &all, NULL, NULL);
+    if (comm->rank == 0) { /* the first of each domain, in rank order; an unknown one is one of its own */
+        for (size_t at = 0; at + sizeof own <= all.size; at += sizeof own) {
+            domain_clock next;
+            memcpy(&next, all.data + at, sizeof next);
+            if (next.domain == 0) next.domain = -1 - next.rank;
+            if (find_domain((domain_clock *)(void *)domains.data, domains.size / sizeof next, next.domain)) continue;
+            if (!sp_bytes_add(&domains, &next, sizeof next)) sp_report_note(report, comm, SP_ERR_NO_MEMORY, NULL);
+        }
+    }
+    sp_comm_broadcast(comm, report, &domains);
+    domain_clock *clocks = (domain_clock *)(void *)domains.data;
+    const size_t count = domains.size / sizeof *clocks;
+    for (size_t i = 1; sp_report_may_go_on(report) && i < count; i++) {
+        if (comm->rank == 0) ask_time(comm, &clocks[i]);
+        else if (comm->rank == clocks[i].rank) tell_time(comm);
+    }
+    if (count > 1 && sp_report_may_go_on(report)) sp_comm_broadcast(comm, report, &domains);
+    clocks = (domain_clock *)(void *)domains.data;
+    const domain_clock *mine = NULL;
+    if (sp_report_may_go_on(report)) {
+        mine = find_domain(clocks, domains.size / sizeof *clocks, clock_domain ? clock_domain : -1 - comm->rank);
+    }
+    if (mine) *point = mine->point;
+    if (mine && mine == clocks) { /* rank 0's own */
+        point->local_ns = point->reference_ns = sp_clock_ns();
+        point->error_ns = 0;
+    }
+    sp_bytes_free(&all);
+    sp_bytes_free(&domains);
+}
+
+sp_status sp_ranks_sync(sp_comm *comm, int64_t clock_domain, sp_sync_point *point, sp_error *error)
+{
+    sp_report report = {0};
+    sync_clocks(comm, clock_domain, point, &report);
+    return sp_report_may_go_on(&report) ? SP_OK : sp_report_fail(&report, error);
+}
+
+/* -- ranks that are missing ------------------------------------------------------------------------------------------- */
+
 /* Which ranks have rows or lanes in a joined profile says nothing of those that recorded nothing: they are told apart here. */
 static void note_rank(sp_comm *comm, sp_report *report, sp_bytes *ranks)
 {
@@ -201,8 +295,25 @@ static void gather(job *j, sp_bytes *bytes)
 
 /* -- 1: heads -- */
 
+/* The process row with what its clock shows against rank 0's: now, and at the start where it was asked then. */
+static sp_process_info *set_clock(sp_process_info *out, const sp_process_info *process, const sp_sync_point *now)
+{
+    static char rank_0[] = "rank 0";
+    *out = *process;
+    const bool known = strcmp(process->reference, rank_0) == 0;
+    if (!known) {
+        out->start_ns = now->local_ns;
+        out->start_reference_ns = now->reference_ns;
+    }
+    out->end_ns = now->local_ns;
+    out->end_reference_ns = now->reference_ns;
+    out->error_ns = known && process->error_ns > now->error_ns ? process->error_ns : now->error_ns;
+    out->reference = rank_0;
+    return out;
+}
+
 /* What rank 0 has to know of a profile: all but its calls. Sums by row and call path are made here, in parallel. */
-static sp_status pack_head(const sp_profile *profile, sp_bytes *out, sp_error *error)
+static sp_status pack_head(const sp_profile *profile, const sp_sync_point *clock, sp_bytes *out, sp_error *error)
 {
     sp_summary_job sums;
     sp_profile *head = sp_profile_copy((sp_profile *)profile, true);
@@ -216,6 +327,13 @@ static sp_status pack_head(const sp_profile *profile, sp_bytes *out, sp_error *e
         row->statistics = sums.statistics[i];
         for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) row->percentiles[p] = sums.percentiles[p * head->row_count + i];
     }
+    sp_process_info *const processes = head->processes;
+    sp_process_info *clocked = NULL;
+    if (status == SP_OK && clock->error_ns != SP_UNKNOWN && head->process_count == 1) {
+        clocked = malloc(sizeof *clocked);
+        if (clocked == NULL) status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for a profile");
+        else head->processes = set_clock(clocked, processes, clock);
+    }
     struct sp_path_summary *const stored = head->stored_paths;
     int64_t *columns[SP_COLUMN_COUNT];
     memcpy(columns, head->columns, sizeof columns);
@@ -225,6 +343,8 @@ static sp_status pack_head(const sp_profile *profile, sp_bytes *out, sp_error *e
     if (status == SP_OK) status = pack(head, out, error);
     memcpy(head->columns, columns, sizeof columns);
     head->stored_paths = stored;
+    head->processes = processes;
+    free(clocked);
     sp_profile_release(head);
     sp_summary_job_free(&sums);
     return status;
@@ -256,10 +376,13 @@ static void share_heads(job *j)
     sp_comm *const comm = j->comm;
     sp_bytes head = {0}, facts = {0};
     sp_error error;
+    sp_sync_point clock;
     const uint32_t own[2] = {(uint32_t)comm->rank, columns_of(j->profile)};
+    sync_clocks(comm, j->profile->process_count ? j->profile->processes[0].clock_domain : 0, &clock, &j->report);
+    if (comm->rank == 0) clock.error_ns = SP_UNKNOWN; /* it keeps the calendar as its reference */
     j->firsts = calloc((size_t)comm->size + 1, sizeof *j->firsts);
     if (j->firsts == NULL) note_memory(j);
-    else note(j, pack_head(j->profile, &head, &error), &error);
+    else note(j, pack_head(j->profile, &clock, &head, &error), &error);
     if (failed(j)) sp_bytes_free(&head);
     sp_comm_gather(comm, &j->report, &head, join_children, NULL);
     if (!sp_bytes_add(&facts, own, sizeof own)) note_memory(j);

@@ -5,6 +5,7 @@
  * The file is written by all ranks at once, without parallel HDF5. Only rank 0 uses the library, and it never sees a call:
  *
  *   every rank                                     rank 0
+ *   0 clocks: one rank of each clock domain  <────>  its time and rank 0's, at the same moment
  *   1 head: rows, tables, sums, no calls   ──tree──>  joins them; knows how many calls lie where
  *   2                                      <──tree──  the plan: the first call of each rank, the size of a chunk, filters
  *   3 values of its calls; those of a chunk that begins on an earlier rank are sent there
@@ -21,8 +22,16 @@
 #define SP_FORMATS_RANKS_H
 
 #include "analysis/profile.h"
+#include "core/clock.h"
 #include "core/comm.h"
 #include "formats/hdf5.h"
+
+/*
+ * Compare this rank's clock with that of rank 0: `point` is one moment on both. Ranks of one clock domain have one of them do it,
+ * by a few messages to and fro; in rank 0's domain both are the same. point->error_ns is half of the fastest round trip, and
+ * SP_UNKNOWN when rank 0 could not be asked. A missing rank is no failure here.
+ */
+sp_status sp_ranks_sync(sp_comm *comm, int64_t clock_domain, sp_sync_point *point, sp_error *error);
 
 /*
  * All ranks' profiles as one, in memory, on rank 0 (`*out`; NULL on the others). A problem of any rank is the status on every

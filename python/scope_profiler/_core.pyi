@@ -338,6 +338,8 @@ class RankLink(Protocol):
 # ``cut_off`` whether this rank heard nothing from rank 0.
 def share_ranks(link: RankLink, data: bytes) -> tuple[bytes, str | None]:
     """``data`` of all ranks, one after the other, on every rank; and which rank is missing, in words."""
+def sync_ranks(run: Run, link: RankLink) -> None:
+    """Compare the clocks of the ranks with rank 0's, as the start of the run."""
 def collect_ranks(profile: Profile, link: RankLink) -> Profile | None:
     """The profiles of all ranks as one, on rank 0; None on the others."""
 def write_ranks(profile: Profile, path: str, link: RankLink, *, compression: str | None = None, level: int | None = None,

@@ -112,7 +112,10 @@ class ManagerState:
             source_path=_source_path(config.metadata_detail),
         )
         run.keep_lanes = self.annotates
-        run.rank = config.link.rank if config.link is not None else 0
+        if config.link is not None:
+            run.rank = config.link.rank
+            if config.mpi_sync_clocks:
+                _core.sync_ranks(run, config.link)
         config.track(self.recorder, run)
         return Recording(run, config, self.recorder.native_metadata)
 

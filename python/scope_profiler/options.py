@@ -94,6 +94,7 @@ class ProfilingOptions:
     spool: bool | str | None = None
     spool_limit: int | None = None
     mpi_timeout: float | None = None
+    mpi_sync_clocks: bool | None = None
 
     def to_kwargs(self) -> dict[str, Any]:
         """The settings that are set, as keywords for ``setup()``."""
@@ -145,3 +146,4 @@ class SetupOptions(TypedDict, total=False):
     spool: bool | str | None
     spool_limit: int | None
     mpi_timeout: float | None
+    mpi_sync_clocks: bool | None

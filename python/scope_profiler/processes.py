@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._core import Profile
     from .results import ProfilingResults
 
-__all__ = ["ProcessInfo", "merge_files", "processes_of", "stack"]
+__all__ = ["ProcessInfo", "align", "merge_files", "processes_of", "stack"]
 
 
 class ProcessInfo(NamedTuple):
@@ -82,6 +82,15 @@ def stack(runs: Sequence[ProfilingResults], names: Sequence[str | None], *, alig
     profiles = [run._to_profile() for run in runs]
     stacked = _core.stack_profiles(profiles, names, align=align)
     return ProfilingResults._from_profile(stacked)
+
+
+def align(results: ProfilingResults) -> ProfilingResults:
+    """The same run with all times on the clock of its first process. What a rank's clock was is told by ``processes``; one
+    of which nothing is known keeps its times, and has -1 for its ``error_ns``.
+
+    Raises ValueError for a profile that was read without its calls, where times would have to be moved.
+    """
+    return stack([results], [None])
 
 
 def merge_files(paths: Iterable[str | os.PathLike[str]], *, align: bool = True) -> ProfilingResults:

@@ -81,6 +81,7 @@ class ProfilingConfig:
     spool_limit: int | None
 
     mpi_timeout: float | None
+    mpi_sync_clocks: bool
 
     comm: Any = None  # mpi4py's communicator of all ranks, once the run has started; None: a single process
     link: Link | None = None  # how this rank reaches the others

@@ -225,6 +225,7 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "spool": ("auto", check_spool),
     "spool_limit": (None, _spool_limit),
     "mpi_timeout": (None, _seconds),
+    "mpi_sync_clocks": (False, _flag),
 }
 
 # option group: {field: setting}, for ProfilingOptions and the tables of a TOML file

@@ -38,6 +38,7 @@ struct sp_run {
     sp_ticks started;
     int64_t start_ns;
     sp_sync_point started_at; /* what the calendar clock showed then */
+    bool against_rank_0;      /* or rank 0's clock, where ranks compared them at the start */
     int64_t opener; /* the system's id of the thread that opened it, until that has a row */
     sp_switch *gate; /* set to the token while the run records */
     _Atomic(bool) follows; /* the front end's hooks are in place: threads and tasks are to be followed */

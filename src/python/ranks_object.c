@@ -4,8 +4,10 @@
 
 #include "analysis/stack.h"
 #include "formats/ranks.h"
+#include "platform/platform.h"
 #include "python/hdf5_object.h"
 #include "python/profile_object.h"
+#include "python/recorder.h"
 
 /* The Python object that moves bytes, and what it raised first. */
 typedef struct python_link {
@@ -125,6 +127,28 @@ done:
     return result;
 }
 
+static PyObject *sync_ranks(PyObject *module, PyObject *args)
+{
+    PyObject *object, *with;
+    python_link link;
+    sp_comm comm;
+    sp_sync_point point;
+    sp_error error;
+    if (!PyArg_ParseTuple(args, "OO:sync_ranks", &object, &with)) return NULL;
+    sp_run *run = sp_run_object_get(object);
+    if (run == NULL || open_link(with, &link, &comm) < 0) return NULL;
+    const sp_status status = sp_ranks_sync(&comm, sp_platform_clock_domain(), &point, &error);
+    if (link.raised) PyErr_SetObject((PyObject *)Py_TYPE(link.raised), link.raised);
+    else if (status != SP_OK) sp_python_raise(status, &error, NULL);
+    Py_XDECREF(link.raised);
+    if (PyErr_Occurred()) return NULL;
+    if (comm.rank != 0 && point.error_ns >= 0) {
+        run->started_at = point;
+        run->against_rank_0 = true;
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *collect_ranks(PyObject *module, PyObject *args)
 {
     PyObject *object, *with;
@@ -231,6 +255,8 @@ static PyMethodDef functions[] = {
      "Processes side by side in one Profile; align moves their times onto the first one's clock. ValueError."},
     {"share_ranks", share_ranks, METH_VARARGS,
      "share_ranks(link, data) -> (bytes of all ranks in order, which rank is missing | None). Collective."},
+    {"sync_ranks", sync_ranks, METH_VARARGS,
+     "sync_ranks(run, link): compare the clocks of the ranks with rank 0's, as the start of the run. Collective."},
     {"collect_ranks", collect_ranks, METH_VARARGS,
      "collect_ranks(profile, link) -> Profile of all ranks on rank 0, None on the others. Collective."},
     {"write_ranks", (PyCFunction)(void (*)(void))write_ranks, METH_VARARGS | METH_KEYWORDS,

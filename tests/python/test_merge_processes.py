@@ -15,6 +15,7 @@ import scope_profiler as sp
 from scope_profiler import _core
 from scope_profiler.__main__ import main
 from scope_profiler.processes import merge_files, stack
+from shifted_clock import SHIM
 
 WORKER = """
 import sys, threading
@@ -131,46 +132,14 @@ def test_clocks_that_cannot_be_compared_stay_and_say_so() -> None:
     assert [p.error_ns for p in results.processes.values()] == [0, -1]
 
 
-# A clock that starts elsewhere and gains, as the process sees it: CLOCK_MONOTONIC is changed before the profiler reads it.
-SHIM = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-int clock_gettime(clockid_t id, struct timespec *t)
-{
-    static int (*real)(clockid_t, struct timespec *);
-    static long long origin;
-    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
-    const int result = real(id, t);
-    if (id != CLOCK_MONOTONIC) return result;
-    long long ns = t->tv_sec * 1000000000LL + t->tv_nsec;
-    if (!origin) origin = ns;
-    ns = atoll(getenv("SHIM_START")) + (long long)((double)(ns - origin) * (1 + atof(getenv("SHIM_DRIFT"))));
-    t->tv_sec = ns / 1000000000LL;
-    t->tv_nsec = ns % 1000000000LL;
-    return result;
-}
-ssize_t readlink(const char *path, char *buffer, size_t size)
-{
-    static ssize_t (*real)(const char *, char *, size_t);
-    if (!real) real = dlsym(RTLD_NEXT, "readlink");
-    if (strcmp(path, "/proc/self/ns/time") != 0) return real(path, buffer, size);
-    memcpy(buffer, getenv("SHIM_START"), strlen(getenv("SHIM_START")));
-    return (ssize_t)strlen(getenv("SHIM_START"));
-}
-"""
-
 ALTERNATE = """
-import select, sys, time
+import sys, time
 from scope_profiler import ProfileManager
 own = int(sys.argv[2])
 with ProfileManager.session(file_path=sys.argv[1], verbose=False):
     until = float(sys.argv[3])
     for turn in range(20):
-        while time.time() < until + turn * 0.1 + own * 0.05: select.select([], [], [], 0.0005)  # time.sleep would wait on the changed clock
+        while time.time() < until + turn * 0.1 + own * 0.05: time.sleep(0.0005)
         with ProfileManager.profile_region("turn"): pass
 """
 

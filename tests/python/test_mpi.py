@@ -14,6 +14,8 @@ import pytest
 
 import scope_profiler as sp
 from mpi_launch import Launcher
+from scope_profiler.processes import align
+from shifted_clock import SHIM
 
 pytestmark = [pytest.mark.uninstrumented]
 
@@ -32,6 +34,7 @@ def mpi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 PROGRAM = """
 import json, sys, threading
 import scope_profiler as sp
+from scope_profiler.processes import align
 from scope_profiler import ProfileManager
 assert "mpi4py" not in sys.modules, "importing the package must not import mpi4py"
 
@@ -359,3 +362,43 @@ def test_the_environment_asks_for_mpi(word: str, tmp_path: Path) -> None:
 def test_a_timeout_that_is_none_is_refused(setting: object, problem: str) -> None:
     with pytest.raises((TypeError, ValueError), match=problem):
         sp.ProfileManager.setup(deactivate_file_output=True, mpi_timeout=setting)
+
+
+# As on two hosts: each rank's monotonic clock starts elsewhere, rank 1's gains 300 ppm, and they are in clock domains of their own.
+CLOCKS = """
+import os, sys, time
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
+if "SHIM_START" not in os.environ:
+    os.environ.update(SHIM_START=str((7 + 86400 * rank) * 10**9), SHIM_DRIFT=str(300e-6 * rank), LD_PRELOAD=sys.argv[2])
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+from mpi4py import MPI
+from scope_profiler import ProfileManager
+with ProfileManager.session(file_path=sys.argv[1], verbose=False, mpi_sync_clocks=True, spool=False):
+    MPI.COMM_WORLD.barrier()
+    until = MPI.COMM_WORLD.bcast(time.time()) + 0.1
+    for turn in range(20):
+        while time.time() < until + turn * 0.1 + rank * 0.05: time.sleep(0.0005)
+        with ProfileManager.profile_region("turn"): pass
+"""
+
+
+@pytest.mark.slow
+def test_clocks_of_different_hosts_are_compared_at_both_ends_and_taken_out_on_request(mpi: Launcher, tmp_path: Path) -> None:
+    source, library = tmp_path / "shim.c", tmp_path / "shim.so"
+    source.write_text(SHIM)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    path = tmp_path / "hosts.h5"
+    done = mpi.python(2, CLOCKS, str(path), str(library), env={"SCOPE_PROFILER_CLOCK": "monotonic"})
+    assert done.returncode == 0, done.stderr
+    results = sp.load(path)
+    clock = results.processes[1]
+    assert clock.reference == "rank 0"
+    assert 0 <= clock.error_ns < 50 * 10**6
+    # An error of the readings of 0.1 ms over 2 s is 50 ppm.
+    assert clock.drift == pytest.approx(-300e-6, abs=100e-6 + 2 * clock.error_ns / 2e9)
+    own, other = (results["turn"][rank].start_times_ns for rank in range(2))
+    assert own[0] < 3600 * 10**9 < other[0], "as they were recorded"
+    aligned = align(results)
+    own, other = (aligned["turn"][rank].start_times_ns for rank in range(2))
+    assert (own < other).all() and (other[:-1] < own[1:]).all()
+    assert aligned.processes[1].error_ns == clock.error_ns

@@ -75,19 +75,18 @@ static void describe_options(const cli_command *command, struct option *longs, c
     longs[command->option_count + 1] = (struct option){0};
 }
 
-/* -1: go on; else the exit code. */
-static int parse(cli *c, int argc, char **argv)
+/* -1: go on; else the exit code. The operands are to be freed in any case. */
+static int parse(cli *c, int argc, char **argv, cli_values *operands)
 {
     struct option longs[CLI_OPTIONS + 2];
     char letters[2 * CLI_OPTIONS + 4];
     const cli_command *command = c->command;
     cli_values *list = NULL; /* the option that takes what follows */
-    cli_values operands = {0};
     describe_options(command, longs, letters);
     opterr = 0;
     for (int found; (found = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
         if (found == 1) {
-            if (!add_value(list ? list : &operands, optarg)) return cli_no_memory();
+            if (!add_value(list ? list : operands, optarg)) return cli_no_memory();
             continue;
         }
         list = NULL;
@@ -107,11 +106,9 @@ static int parse(cli *c, int argc, char **argv)
         if (command->options[place].kind == CLI_LIST) list = values;
     }
     for (; optind < argc; optind++) { /* behind -- */
-        if (!add_value(&operands, argv[optind])) return cli_no_memory();
+        if (!add_value(operands, argv[optind])) return cli_no_memory();
     }
-    c->operands = operands.items;
-    c->operand_count = operands.count;
-    if (operands.count < command->least || (command->most && operands.count > command->most)) {
+    if (operands->count < command->least || (command->most && operands->count > command->most)) {
         return cli_fail("%s takes %s (see scope-profiler %s --help)", command->name, command->operands, command->name);
     }
     return -1;
@@ -158,7 +155,10 @@ static int run(cli *c, int argc, char **argv)
     if (c->command == NULL) {
         return cli_fail("unknown %s '%s'; see scope-profiler --help", name[0] == '-' ? "option" : "command", name);
     }
-    const int code = parse(c, argc - 1, argv + 1);
+    cli_values operands = {0};
+    const int code = parse(c, argc - 1, argv + 1, &operands);
+    c->operands = operands.items;
+    c->operand_count = operands.count;
     return code >= 0 ? code : c->command->run(c);
 }
 

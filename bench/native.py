@@ -25,7 +25,12 @@ def build(directory: Path) -> None:
         setup = ["meson", "setup", str(library), str(ROOT), "-Dpython=disabled", "-Dbuildtype=release"]
         subprocess.run(setup, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["meson", "compile", "-C", str(library)], check=True, stdout=subprocess.DEVNULL)
-    compiler = [*shlex.split(os.environ.get("CC", "cc")), "-O2", f"-I{ROOT / 'include'}", str(ROOT / "bench" / "native.c")]
+    compiler = [
+        *shlex.split(os.environ.get("CC", "cc")),
+        "-O2",
+        f"-I{ROOT / 'include'}",
+        str(ROOT / "bench" / "native.c"),
+    ]
     link = [f"-L{library / 'src'}", "-lscope_profiler", f"-Wl,-rpath,{library / 'src'}", "-pthread"]
     program = directory / "native"
     tracy = os.environ.get("SCOPE_PROFILER_TRACY")

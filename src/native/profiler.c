@@ -203,7 +203,7 @@ int sp_native_region_of(sp_profiler *profiler, const char *name, const char *fil
     int handle = SP_INVALID_REGION;
     sp_native_lock(profiler);
     const uint32_t count = atomic_load_explicit(&profiler->region_count, memory_order_relaxed);
-    const bool room = count * 2u < profiler->index_size || index_grow(profiler);
+    const bool room = (size_t)count * 2 < profiler->index_size || index_grow(profiler);
     if (room) {
         const size_t at = index_find(profiler, name);
         if (profiler->index[at] == 0) {

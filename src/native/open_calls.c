@@ -34,7 +34,8 @@ static bool take_of_log(left_calls *left, const sp_log *log, sp_ticks now)
     const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
     for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
         const char *readable = sp_block_readable(block, next);
-        for (const char *at = block->begin; at < readable; at += log->stride) {
+        /* A finished block was collected as a whole. */
+        for (const char *at = block->begin; at < readable && !block->finished; at += log->stride) {
             const sp_slot *slot = (const sp_slot *)at;
             const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
             const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);

@@ -102,6 +102,8 @@ int cli_fail_status(sp_status status, const sp_error *error, const char *path);
 int64_t cli_file_size(const char *path);
 /* The calls in a spool, on their rank, with the metadata that its journal has. */
 sp_status cli_read_spool(const char *path, sp_profile **out, sp_salvage *salvage, sp_error *error);
+/* What a run is called: its label, else its file's name without directory and ending. malloc'ed; NULL: out of memory. */
+char *cli_run_name(const sp_profile *profile, const char *path);
 /* Write a profile as HDF5; not zero: the exit code. */
 int cli_write(const sp_profile *profile, const char *path);
 

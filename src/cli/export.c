@@ -32,13 +32,10 @@ static const format formats[] = {
 #define FORMAT_NAMES "speedscope, perfetto, chrome-trace, prof, folded or csv"
 #define FORMATS (sizeof formats / sizeof *formats)
 
-/* The label, else the file's name without its ending, as a part of a file name: malloc'ed. */
+/* The run's name as a part of a file name: malloc'ed. */
 static char *stem_of(const sp_profile *profile, const char *path)
 {
-    const char *label = sp_profile_label(profile), *slash = strrchr(path, '/');
-    char *stem = strdup(label ? label : slash ? slash + 1 : path);
-    char *dot = stem && !label ? strrchr(stem, '.') : NULL;
-    if (dot && dot != stem) *dot = '\0';
+    char *stem = cli_run_name(profile, path);
     for (char *at = stem; at && *at; at++) {
         const bool plain = (*at >= '0' && *at <= '9') || (*at >= 'A' && *at <= 'Z') || (*at >= 'a' && *at <= 'z') || strchr("-_.", *at);
         if (!plain) *at = '_';
@@ -77,20 +74,22 @@ static int write_files(const cli *c, const format *f, const sp_profile *profile,
 {
     static const uint32_t rank_zero[] = {0};
     cli_chosen chosen;
-    const char *label = sp_profile_label(profile);
+    char *name = cli_run_name(profile, source);
     int code = cli_choose(c, profile, source, &chosen);
+    if (code == 0 && name == NULL) code = cli_no_memory();
     if (code == 0 && !chosen.any) code = cli_fail("%s: %s", source, profile->row_count ? "no region matches" : "the run has no regions");
     const bool all = chosen.selection.rank_count == 0;
     const uint32_t *ranks = all ? rank_zero : chosen.selection.ranks;
     const size_t count = all ? 1 : chosen.selection.rank_count, at_once = f->per_rank ? 1 : count;
     for (size_t i = 0; code == 0 && i < count; i += at_once) {
-        const sp_export what = {.profile = profile, .name = label ? label : source, .ranks = ranks + i, .rank_count = at_once,
+        const sp_export what = {.profile = profile, .name = name, .ranks = ranks + i, .rank_count = at_once,
                                 .visible = chosen.selection.visible, .flat = cli_flag(c, "no-call-paths"),
                                 .by_lane = cli_flag(c, "by-lane")};
         char *target = target_of(cli_value(c, "output", "."), f, stem, number, ranks[i]);
         code = target ? write_part(c, f, &what, target) : cli_no_memory();
         free(target);
     }
+    free(name);
     cli_chosen_free(&chosen);
     return code;
 }

@@ -167,6 +167,15 @@ int cli_load(const char *path, sp_profile **out)
     return status == SP_OK ? 0 : cli_fail_status(status, &error, path);
 }
 
+char *cli_run_name(const sp_profile *profile, const char *path)
+{
+    const char *label = sp_profile_label(profile), *slash = strrchr(path, '/');
+    char *name = strdup(label ? label : slash ? slash + 1 : path);
+    char *dot = name && !label ? strrchr(name, '.') : NULL;
+    if (dot && dot != name) *dot = '\0';
+    return name;
+}
+
 int cli_write(const sp_profile *profile, const char *path)
 {
     const size_t size = strlen(path);

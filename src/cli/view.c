@@ -19,6 +19,7 @@ typedef struct runs {
     sp_profile **profiles;
     cli_chosen *chosen;
     uint32_t **ranks; /* all of a run's, where none were chosen */
+    char **names;
     sp_export *exports;
     size_t count;
 } runs;
@@ -28,11 +29,13 @@ static void free_runs(runs *r)
     for (size_t i = 0; i < r->count; i++) {
         if (r->chosen) cli_chosen_free(&r->chosen[i]);
         if (r->ranks) free(r->ranks[i]);
+        if (r->names) free(r->names[i]);
         if (r->profiles) sp_profile_release(r->profiles[i]);
     }
     free(r->profiles);
     free(r->chosen);
     free(r->ranks);
+    free(r->names);
     free(r->exports);
 }
 
@@ -54,11 +57,12 @@ static int load_run(const cli *c, runs *r, size_t i, const char *path)
     if (code == 0) code = cli_choose(c, r->profiles[i], path, &r->chosen[i]);
     if (code) return code;
     const sp_selection *selection = &r->chosen[i].selection;
-    const char *label = sp_profile_label(r->profiles[i]);
+    r->names[i] = cli_run_name(r->profiles[i], path);
+    if (r->names[i] == NULL) return cli_no_memory();
     size_t count = selection->rank_count;
     if (count == 0) r->ranks[i] = all_ranks(r->profiles[i], &count);
     if (selection->rank_count == 0 && r->ranks[i] == NULL) return cli_no_memory();
-    r->exports[i] = (sp_export){.profile = r->profiles[i], .name = label ? label : path, .rank_count = count,
+    r->exports[i] = (sp_export){.profile = r->profiles[i], .name = r->names[i], .rank_count = count,
                                 .ranks = selection->rank_count ? selection->ranks : r->ranks[i], .visible = selection->visible};
     return 0;
 }
@@ -114,8 +118,9 @@ static int run(cli *c)
     r.profiles = calloc(r.count + 1, sizeof *r.profiles);
     r.chosen = calloc(r.count + 1, sizeof *r.chosen);
     r.ranks = calloc(r.count + 1, sizeof *r.ranks);
+    r.names = calloc(r.count + 1, sizeof *r.names);
     r.exports = calloc(r.count + 1, sizeof *r.exports);
-    if (!r.profiles || !r.chosen || !r.ranks || !r.exports) code = cli_no_memory();
+    if (!r.profiles || !r.chosen || !r.ranks || !r.names || !r.exports) code = cli_no_memory();
     for (size_t i = 0; code == 0 && i < r.count; i++) code = load_run(c, &r, i, paths.paths[i]);
     const char *wanted = cli_value(c, "output", NULL);
     char *target = code ? NULL : wanted ? strdup(wanted) : temporary_page(paths.paths[0]);

@@ -214,6 +214,32 @@ def test_exports_are_those_of_the_package(profiles: Path, tmp_path: Path) -> Non
     assert sorted(path.name for path in (tmp_path / "two").iterdir()) == ["profile_b.speedscope.json", "profile_c.speedscope.json"]
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "options"),
+    [("perfetto", "x.pftrace", []), ("folded", "x.folded", []), ("csv", "x.csv", []), ("prof", "x.prof", ["--ranks", "0", "1"])],
+)
+def test_every_export_is_that_of_the_package(profiles: Path, tmp_path: Path, name: str, file: str, options: list[str]) -> None:
+    done = native("export", name, profiles / "c.h5", "-o", tmp_path / "out", *options)
+    assert done.returncode == 0, done.stderr
+    ranks = [0, 1] if options else None
+    theirs = getattr(sp, f"export_{name}")(sp.load(profiles / "c.h5"), tmp_path / file, ranks=ranks, verbose=False)
+    ours = sorted((tmp_path / "out").iterdir())
+    assert [path.name.replace("profile", "x") for path in ours] == sorted(path.name for path in theirs)
+    assert [path.read_bytes() for path in ours] == [path.read_bytes() for path in sorted(theirs)]
+
+
+def test_view_writes_the_page_of_the_package(profiles: Path, tmp_path: Path) -> None:
+    done = native("view", profiles / "a.h5", profiles / "c.h5", "--no-open", "-o", tmp_path / "page.html")
+    if done.returncode == 2 and "has no viewer" in done.stderr:
+        pytest.skip("this build has no viewer")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'page.html'}\n"), done.stderr
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert 'id="sp-report"' in page and "w\u00f6rk" in page or "wörk" in page
+    alone = native("view", profiles / "b.h5", "--no-open", cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)})
+    written = Path(alone.stdout.strip())
+    assert written.name == "b.html" and written.parent.stat().st_mode & 0o777 == 0o700 and written.exists()
+
+
 def test_merge_keeps_ranks_and_gives_other_processes_numbers(profiles: Path, tmp_path: Path) -> None:
     done = native("merge", profiles / "c.h5", profiles / "a.h5", profiles / "b.h5", "-o", tmp_path / "m.h5", "--label", "all", "-q")
     assert (done.returncode, done.stdout) == (0, f"wrote {tmp_path / 'm.h5'}\n"), done.stderr

@@ -16,6 +16,11 @@ _HOMES = {
     **dict.fromkeys(("ProfilingOptions", "HDF5Options", "GPUOptions", "MemrayOptions"), "options"),
     **dict.fromkeys(("CorruptProfileError", "NestingError", "__version__"), "_core"),
     **dict.fromkeys(("EventDataUnavailableError", "MPIRegion", "ProfilingResults", "Region", "merge_results"), "results"),
+    **dict.fromkeys(
+        ("MPIRegionMetadata", "ProfiledMPIComm", "ProfiledMPIRequest", "format_mpi_region", "message_nbytes", "parse_mpi_region",
+         "profile_mpi4py", "profile_mpi_comm"),
+        "mpi_wrappers",
+    ),
     "LikwidRegionResult": "likwid_data",
     "PerfEventTotals": "perf_events",
     **dict.fromkeys(

@@ -37,6 +37,14 @@ from .json_export import export_json as export_json
 from .json_export import read_json as read_json
 from .json_export import write_json as write_json
 from .likwid_data import LikwidRegionResult as LikwidRegionResult
+from .mpi_wrappers import MPIRegionMetadata as MPIRegionMetadata
+from .mpi_wrappers import ProfiledMPIComm as ProfiledMPIComm
+from .mpi_wrappers import ProfiledMPIRequest as ProfiledMPIRequest
+from .mpi_wrappers import format_mpi_region as format_mpi_region
+from .mpi_wrappers import message_nbytes as message_nbytes
+from .mpi_wrappers import parse_mpi_region as parse_mpi_region
+from .mpi_wrappers import profile_mpi4py as profile_mpi4py
+from .mpi_wrappers import profile_mpi_comm as profile_mpi_comm
 from .options import GPUOptions as GPUOptions
 from .options import HDF5Options as HDF5Options
 from .options import MemrayOptions as MemrayOptions

@@ -93,7 +93,7 @@ def _finalize_after(started: ProfilingRun, error: BaseException) -> None:
         attach_failure(error, failure)
 
 
-def profile_command(command: str | Iterable[str], output: Any) -> CompletedProcess[str]:
+def profile_command(command: str | Iterable[str], output: Any, *, mpi_calls: bool) -> CompletedProcess[str]:
     """See :meth:`ProfileManager.profile_command`."""
     import subprocess
     import sys
@@ -104,7 +104,7 @@ def profile_command(command: str | Iterable[str], output: Any) -> CompletedProce
     script = list(_script_words(command))
     if not script or script[0].startswith("-"):
         raise ValueError(f"a command needs the path of a Python script, got {command!r}")
-    words = [sys.executable, "-m", "scope_profiler", "run", "-q", "-o", path, *script]
+    words = [sys.executable, "-m", "scope_profiler", "run", "-q", "-o", path, *(["--mpi-calls"] if mpi_calls else []), *script]
     completed: Any = subprocess.run(words, check=False)
     completed.profile_results = load(path) if completed.returncode == 0 else None
     return completed  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._core import Region
+    from .mpi_wrappers import MPIHooks
     from .profile_config import ProfilingConfig
     from .region_handles import RegionHandle
     from .results import ProfilingResults
@@ -45,6 +46,7 @@ class ManagerState:
         self.annotates = False  # some function or scope adds metadata: runs keep the lane of every call
         self.scope_values: Any = None  # ContextVar of the innermost metadata() scope's values; made at first use
         self.started_by: str | None = None  # what began the run, if not the program itself
+        self.mpi_hooks: MPIHooks | None = None  # while MPI calls are recorded
         self._changing = ProcessLock("setup() or reset()")
         _states.append(_weak(self))
 
@@ -73,6 +75,20 @@ class ManagerState:
             self.phase = ACTIVE
             self.started_by = None
             self._adopt_kept()
+            self._unhook_mpi()
+            if recording is not None and config.profile_mpi_calls:
+                self._hook_mpi()
+
+    def _hook_mpi(self) -> None:
+        from .mpi_wrappers import MPIHooks
+
+        self.mpi_hooks = MPIHooks(self)
+        self.mpi_hooks.install()
+
+    def _unhook_mpi(self) -> None:
+        hooks, self.mpi_hooks = self.mpi_hooks, None
+        if hooks is not None:
+            hooks.remove()
 
     def _is_busy(self) -> bool:
         """Whether a run is active that a new one would have to replace."""
@@ -130,6 +146,7 @@ class ManagerState:
                 recording.discarded = True
                 recording.end_spool()
             self.cancel_at_exit()
+            self._unhook_mpi()
             self.recorder.forget()
             self.config = self.recording = self.rules = self.last_results = None
             self.configured = self.listening = False
@@ -163,6 +180,7 @@ class ManagerState:
 
     def stop(self) -> None:
         """Regions record nothing from now on; what they recorded can still be collected."""
+        self._unhook_mpi()
         self.recorder.close()
         self.listening = False
         if self.recording is not None:

@@ -556,14 +556,15 @@ class ProfileManager:
         """Run a script in a process of its own, under ``scope-profiler run``.
 
         ``command`` is the script with its arguments, as a list or as a shell would write it; an interpreter before it is
-        left out. The result's ``profile_results`` are the run's, or None if the process failed.
+        left out. The result's ``profile_results`` are the run's, or None if the process failed. ``mpi_calls`` records the
+        MPI calls of mpi4py too.
         """
         from .launch import profile_command
 
-        for name, wanted in (("recursive", recursive), ("all", all), ("mpi_calls", mpi_calls)):
+        for name, wanted in (("recursive", recursive), ("all", all)):
             if wanted:
                 raise ValueError(f"{name} is not available in this version of scope-profiler")
-        return profile_command(command, output)
+        return profile_command(command, output, mpi_calls=mpi_calls)
 
 
 def _configure(

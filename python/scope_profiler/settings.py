@@ -53,7 +53,6 @@ NOT_AVAILABLE: Final = (
     "use_gpu_timing",
     "recursive_profile",
     "aggregation_mode",
-    "profile_mpi_calls",
 )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_launch import Launcher
 from native_code import Library
 
 
@@ -31,6 +32,16 @@ def native_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     [header] = staging.rglob("scope_profiler.h")
     [library] = staging.rglob("libscope_profiler.so.1")
     return Library(header.parents[1], library.parent)
+
+
+@pytest.fixture(scope="module", params=["openmpi", "mpich"])
+def mpi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    """What starts ranks: once under each MPI."""
+    pytest.importorskip("mpi4py")
+    launcher = Launcher(request.param, tmp_path_factory.mktemp(request.param))
+    if launcher.missing:
+        pytest.skip(f"{launcher.missing} is not installed")
+    return launcher
 
 
 @pytest.fixture

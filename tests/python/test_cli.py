@@ -128,8 +128,8 @@ def test_every_command_has_help(cli: Cli, command: str) -> None:
 
 def test_run_shows_only_what_this_version_does(cli: Cli) -> None:
     shown = cli("run", "--help").stdout
-    assert "--track-threads" in shown
-    for option in ("--line-profile", "--recursive", "--mpi-calls", "--aggregation-mode", "--memory-profile", "--include"):
+    assert "--track-threads" in shown and "--no-mpi-calls" in shown
+    for option in ("--line-profile", "--recursive", "--aggregation-mode", "--memory-profile", "--include"):
         assert option not in shown
 
 
@@ -800,7 +800,6 @@ def test_run_settings(cli: Cli, tmp_path: Path) -> None:
         ["--memory-profile"],
         ["--line-profile"],
         ["--aggregation-mode"],
-        ["--mpi-calls"],
         ["--entrypoint", "x"],
         ["--config", "missing.toml"],
         ["--buffer-limit", "-3"],

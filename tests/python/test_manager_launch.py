@@ -126,7 +126,7 @@ def test_a_command_without_a_script_is_refused(default, command):
         sp.profile_command(command)
 
 
-@pytest.mark.parametrize("option", ["recursive", "all", "mpi_calls"])
+@pytest.mark.parametrize("option", ["recursive", "all"])
 def test_options_of_later_versions_are_refused(default, option):
     with pytest.raises(ValueError, match=option):
         sp.profile_command("app.py", **{option: True})

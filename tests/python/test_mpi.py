@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,6 @@ from scope_profiler.processes import align
 from shifted_clock import SHIM
 
 pytestmark = [pytest.mark.uninstrumented]
-
-
-@pytest.fixture(scope="module", params=["openmpi", "mpich"])
-def mpi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    pytest.importorskip("mpi4py")
-    launcher = Launcher(request.param, tmp_path_factory.mktemp(request.param))
-    if launcher.missing:
-        pytest.skip(f"{launcher.missing} is not installed")
-    yield launcher
 
 
 # Rank r enters the region that only it has r + 1 times, and the one that all have 3 times, one inside the other. Odd ranks have

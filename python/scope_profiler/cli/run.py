@@ -30,7 +30,6 @@ _REFUSED = (
     "memory_profile",
     "line_profile",
     "aggregation_mode",
-    "mpi_calls",
 )
 
 
@@ -73,8 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--entrypoint", metavar="NAME", help=argparse.SUPPRESS)
     calls = parser.add_mutually_exclusive_group()
-    calls.add_argument("--mpi-calls", action="store_true", default=None, help=argparse.SUPPRESS)
-    calls.add_argument("--no-mpi-calls", dest="mpi_calls", action="store_false", help=argparse.SUPPRESS)
+    calls.add_argument(
+        "--mpi-calls", action="store_true", default=None, help="record the MPI calls that the program makes with mpi4py"
+    )
+    calls.add_argument("--no-mpi-calls", dest="mpi_calls", action="store_false", help="do not record them (the default)")
 
 
 # Options that take a value: what follows them is not the script.

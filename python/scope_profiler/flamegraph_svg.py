@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from xml.sax.saxutils import escape
 
+from scope_profiler.cli.terminal import printable
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +60,7 @@ def flamegraph(frames: Sequence[Frame], title: str, *, width: int, threshold: fl
     extent = f'viewBox="0 0 {width} {height}"' if scalable else f'width="{width}" height="{height}"'
     prolog = "" if scalable else '<?xml version="1.0" encoding="UTF-8"?>\n'
     return (
-        f'{prolog}<svg xmlns="http://www.w3.org/2000/svg" {extent} role="img">\n<title>{_text(title)}</title>\n'
+        f'{prolog}<svg xmlns="http://www.w3.org/2000/svg" {extent} role="img">\n<title>{_text(printable(title))}</title>\n'
         f"<style>{_STYLE}</style>\n" + "\n".join(bars) + "\n</svg>\n"
     )
 
@@ -83,6 +85,7 @@ def _places(frames: Sequence[Frame], whole: int, threshold: float) -> dict[int, 
 def _bar(
     name: str, total: int, calls: int, exclusive: int, whole: int, left: float, top: float, width: float, color: str
 ) -> str:
+    name = printable(name)
     share = 100 * total / whole if whole else 0.0
     own = f", own {exclusive / 1e9:.9g} s" if calls != 1 or exclusive != total else ""
     tip = f"{name}: {total / 1e9:.9g} s ({share:.2f}%), {calls} call{'' if calls == 1 else 's'}{own}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 
+from scope_profiler import _core
 from scope_profiler._exports import Selection, labelled, output_path, trace_origin
 
 TYPE_CHECKING = False
@@ -209,25 +211,40 @@ def export_parquet(
         selection.need_calls()
         path = output_path(filepath, ".parquet", tail)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(_Calls(selection), path, pyarrow.parquet.ParquetWriter)
+        _core.write_file(os.fspath(path), _pieces(_Calls(selection), pyarrow.parquet.ParquetWriter))
         paths.append(path)
         if verbose:
             print(f"Wrote {path}")
     return paths
 
 
-def _write(calls: _Calls, path: Path, writer_type: Any) -> None:
-    """Beside the target, which is replaced when all is written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        tables = calls.tables()
-        first = next(tables)  # the selection has calls
-        with writer_type(temporary, first.schema) as writer:
-            writer.write_table(first)
-            for table in tables:
-                writer.write_table(table)
-        os.replace(temporary, path.resolve())
-    except OSError as error:
-        raise type(error)(error.errno, f"cannot write {path}: {os.strerror(error.errno or 0)}", os.fspath(path)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+class _Sink(io.RawIOBase):
+    """Keeps what is written until it is taken."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        return len(self._pieces[-1])
+
+    def take(self) -> list[bytes]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+
+def _pieces(calls: _Calls, writer_type: Any) -> Iterator[bytes]:
+    """The file's content, a batch at a time."""
+    sink = _Sink()
+    tables = calls.tables()
+    first = next(tables)  # the selection has calls
+    with writer_type(sink, first.schema) as writer:
+        writer.write_table(first)
+        yield from sink.take()
+        for table in tables:
+            writer.write_table(table)
+            yield from sink.take()
+    yield from sink.take()

@@ -240,6 +240,18 @@ static int look(const cli *c, const char *path, size_t rows, bool clear)
     return cli_print(c, &out);
 }
 
+/* In a list of mappings the kernel writes a newline of a path as \012, and a backslash as itself. */
+static void put_newlines_back(char *path)
+{
+    char *to = path;
+    for (const char *from = path; *from; to++) {
+        const bool newline = strncmp(from, "\\012", 4) == 0;
+        *to = newline ? '\n' : *from;
+        from += newline ? 4 : 1;
+    }
+    *to = '\0';
+}
+
 /* The newest of the spools that a process has mapped: malloc'ed; NULL with *code. */
 static char *spool_of(const char *process, int *code)
 {
@@ -258,7 +270,11 @@ static char *spool_of(const char *process, int *code)
         file[strcspn(file, "\n")] = '\0';
         const size_t size = strlen(file);
         struct stat status;
-        if (size < 6 || strcmp(file + size - 6, ".spool") != 0 || stat(file, &status) != 0) continue;
+        if (size < 6 || strcmp(file + size - 6, ".spool") != 0) continue;
+        if (stat(file, &status) != 0) {
+            put_newlines_back(file);
+            if (stat(file, &status) != 0) continue;
+        }
         const bool newer = status.st_mtim.tv_sec > newest.tv_sec ||
                            (status.st_mtim.tv_sec == newest.tv_sec && status.st_mtim.tv_nsec > newest.tv_nsec);
         if (best && !newer) continue;

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scope_profiler.cli.terminal import printable
 from scope_profiler.plotting_scripts._table import Table, check_format, write_table
 
 __all__ = ["BACKENDS", "Bars", "Chart", "Graph", "Heat", "Lines", "Options", "Panel", "Spans", "StrPath", "finish", "time_unit"]
@@ -153,9 +154,9 @@ def finish(make: Callable[[], Chart], options: Options) -> Any:
         backend.require()  # before the work, not after it
     chart = make()
     if options.verbose:
-        print(chart.title)
+        print(printable(chart.title))
         for note in chart.notes:
-            print(f"  {note}")
+            print(f"  {printable(note)}")
     if options.data_filepath is not None:
         write_table(chart.table(), options.data_filepath, options.data_format)
     if not options.draws:

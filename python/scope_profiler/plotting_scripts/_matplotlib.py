@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from scope_profiler.cli.terminal import cut, printable
 from scope_profiler.plotting_scripts._chart import Bars, Chart, Graph, Heat, Lines, Panel, Spans
 from scope_profiler.plotting_scripts._colors import text_on
+from scope_profiler.plotting_scripts._files import write_pieces
 
 __all__ = ["colormap", "draw", "require"]
 
@@ -51,16 +53,24 @@ def draw(chart: Chart, path: str | os.PathLike[str] | None, show: bool) -> tuple
         for ax, panel in zip(axes[:, 0], chart.panels):
             _draw_panel(figure, ax, panel, chart.width)
         if chart.notes:
-            text = "\n".join(chart.notes)
+            text = "\n".join(map(printable, chart.notes))
             figure.supxlabel(text, fontsize=8, color="#555555", x=0.01, ha="left", parse_math=False)
         if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(os.fspath(path), dpi=DPI)
+            _write(figure, Path(path), matplotlib.rcParams["savefig.format"])
     if show:
         import matplotlib.pyplot as plt
 
         plt.show()
     return figure, axes
+
+
+def _write(figure: Any, path: Path, default: str) -> None:
+    """In the format that the suffix names; a name without one gets the default's."""
+    if not path.suffix:
+        path = path.with_name(f"{path.name}.{default}")
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=DPI, format=path.suffix[1:])
+    write_pieces(path, [picture.getvalue()])
 
 
 def _figure(chart: Chart, show: bool) -> Any:
@@ -80,9 +90,9 @@ def shorten(name: str, length: int = _NAME) -> str:
 
 
 def _draw_panel(figure: Any, ax: Any, panel: Panel, width: float) -> None:
-    ax.set_title(panel.title, fontsize=10, loc="left", parse_math=False)
-    ax.set_xlabel(panel.x_label, parse_math=False)
-    ax.set_ylabel(panel.y_label, parse_math=False)
+    ax.set_title(printable(panel.title), fontsize=10, loc="left", parse_math=False)
+    ax.set_xlabel(printable(panel.x_label), parse_math=False)
+    ax.set_ylabel(printable(panel.y_label), parse_math=False)
     ax.set_axisbelow(True)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
@@ -92,8 +102,7 @@ def _draw_panel(figure: Any, ax: Any, panel: Panel, width: float) -> None:
             _draw_spans(ax, mark, panel, width)
         elif isinstance(mark, Bars):
             ax.bar(
-                mark.x, mark.heights, mark.width, mark.bottoms, color=mark.color, label=mark.label, edgecolor="white",
-                linewidth=0.5,
+                mark.x, mark.heights, mark.width, mark.bottoms, color=mark.color, edgecolor="white", linewidth=0.5,
             )  # fmt: skip
         elif isinstance(mark, Lines):
             _draw_lines(ax, mark)
@@ -192,7 +201,7 @@ def _write_names(ax: Any, spans: Spans, begin: float, end: float, width: float) 
 def _draw_lines(ax: Any, lines: Lines) -> None:
     style = "--" if lines.dashed else "-" if lines.line else "none"
     ax.plot(
-        lines.x, lines.y, color=lines.color, label=lines.label, linestyle=style, marker="o" if lines.marker else None,
+        lines.x, lines.y, color=lines.color, linestyle=style, marker="o" if lines.marker else None,
         markersize=4, linewidth=1.4, drawstyle="steps-post" if lines.step else "default",
         rasterized=not lines.line and np.size(lines.x) > _RASTER,
     )  # fmt: skip
@@ -207,7 +216,7 @@ def _draw_heat(figure: Any, ax: Any, heat: Heat) -> None:
         edgecolors="white" if heat.texts else "none", linewidth=0.5, rasterized=heat.values.size > _RASTER, vmin=0,
     )  # fmt: skip
     ax.set_ylim(rows - 0.5, -0.5)
-    figure.colorbar(mesh, ax=ax, label=heat.label, pad=0.01)
+    figure.colorbar(mesh, ax=ax, pad=0.01).set_label(printable(heat.label), parse_math=False)
     if heat.texts is None:
         return
     middle = (heat.x_edges[:-1] + heat.x_edges[1:]) / 2

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scope_profiler.cli.terminal import cut, printable
 from scope_profiler.plotting_scripts._chart import Bars, Chart, Lines, Panel, Spans
+from scope_profiler.plotting_scripts._files import write_text
 
 __all__ = ["draw", "require"]
 
@@ -37,9 +37,7 @@ def draw(chart: Chart, path: str | os.PathLike[str] | None, show: bool) -> str:
         coloured.append(text)
         plain.append(str(plotext.uncolorize(text)))
     if path is not None:
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text("\n\n".join(plain) + "\n", encoding="utf-8")
+        write_text(path, "\n\n".join(plain) + "\n")
     if show:
         print("\n\n".join(coloured))
     return "\n\n".join(plain)
@@ -58,10 +56,10 @@ def _draw_panel(plotext: Any, panel: Panel) -> str:
     plotext.plotsize(*_SIZE)
     for mark in panel.marks:
         if isinstance(mark, Bars):
-            plotext.bar(list(mark.x), list(mark.heights), width=mark.width, color=_rgb(mark.color), label=mark.label or None)
+            plotext.bar(list(mark.x), list(mark.heights), width=mark.width, color=_rgb(mark.color), label=_text(mark.label) or None)
         elif isinstance(mark, Lines):
             draws = plotext.plot if mark.line or mark.dashed else plotext.scatter
-            draws(np.asarray(mark.x).tolist(), np.asarray(mark.y).tolist(), color=_rgb(mark.color), label=mark.label or None)
+            draws(np.asarray(mark.x).tolist(), np.asarray(mark.y).tolist(), color=_rgb(mark.color), label=_text(mark.label) or None)
         elif isinstance(mark, Spans):
             _draw_spans(plotext, mark, panel)
         else:
@@ -71,8 +69,8 @@ def _draw_panel(plotext: Any, panel: Panel) -> str:
     if panel.y_ticks is not None:
         plotext.yticks([-place for place, _ in panel.y_ticks], [_text(text) for _, text in panel.y_ticks])
     plotext.title(_text(panel.title))
-    plotext.xlabel(panel.x_label)
-    plotext.ylabel(panel.y_label)
+    plotext.xlabel(_text(panel.x_label))
+    plotext.ylabel(_text(panel.y_label))
     return str(plotext.build())
 
 

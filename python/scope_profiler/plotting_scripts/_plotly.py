@@ -11,6 +11,7 @@ import numpy as np
 
 from scope_profiler.cli.terminal import cut, printable
 from scope_profiler.plotting_scripts._chart import Bars, Chart, Graph, Heat, Lines, Panel, Spans
+from scope_profiler.plotting_scripts._files import write_pieces, write_text
 
 __all__ = ["draw", "require"]
 
@@ -51,15 +52,15 @@ def draw(chart: Chart, path: str | os.PathLike[str] | None, show: bool) -> Any:
 
 def _write(figure: Any, path: str | os.PathLike[str]) -> None:
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
     if target.suffix.lower() in (".html", ".htm"):
-        figure.write_html(os.fspath(target), include_plotlyjs=True)
+        write_text(target, figure.to_html(include_plotlyjs=True))
         return
     try:
-        figure.write_image(os.fspath(target))
+        picture = figure.to_image(format=target.suffix[1:] or None)
     except (ValueError, ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise RuntimeError(f"plotly cannot write {target} (it needs kaleido for images; .html needs nothing): {reason}") from None
+    write_pieces(target, [picture])
 
 
 def _text(name: str) -> str:
@@ -128,7 +129,7 @@ def _heat(go: Any, heat: Heat) -> Any:
     known = heat.cmap.capitalize() if heat.cmap in ("cividis", "viridis", "magma", "inferno", "plasma") else "Cividis"
     middle = (heat.x_edges[:-1] + heat.x_edges[1:]) / 2
     texts = {} if heat.texts is None else {"text": heat.texts, "texttemplate": "%{text}"}
-    return go.Heatmap(z=heat.values, x=middle, y=np.arange(len(heat.values)), colorscale=known, zmin=0, colorbar_title=heat.label, **texts)
+    return go.Heatmap(z=heat.values, x=middle, y=np.arange(len(heat.values)), colorscale=known, zmin=0, colorbar_title=_text(heat.label), **texts)
 
 
 def _graph(go: Any, graph: Graph) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from scope_profiler.plotting_scripts._chart import Chart, Graph
 from scope_profiler.plotting_scripts._colors import text_on
+from scope_profiler.plotting_scripts._files import write_text
 
 __all__ = ["draw", "require"]
 
@@ -40,9 +41,7 @@ def draw(chart: Chart, path: str | os.PathLike[str] | None, show: bool) -> Any:
         network.add_edge(start, end, label=text, width=1 + 4 * share, color="#777777")
     html = network.generate_html(notebook=False)
     if path is not None:
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(html, encoding="utf-8")
+        write_text(path, html)
     if show:
         import tempfile
         import webbrowser

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from scope_profiler.plotting_scripts._files import write_pieces
 
 __all__ = ["FORMATS", "Column", "Table", "check_format", "write_table"]
 
@@ -67,29 +70,50 @@ def _pyarrow() -> Any:
 
 def write_table(table: Table, path: str | os.PathLike[str], data_format: str) -> None:
     """Write the table; the directory is made."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}[data_format](table, target)
+    write_pieces(path, {"csv": _csv, "json": _json, "parquet": _parquet}[data_format](table))
 
 
-def _write_csv(table: Table, path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table.columns)
-        writer.writerows(table)
+def _csv(table: Table) -> Iterator[bytes]:
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(_cells(list(table.columns)))
+    for start in range(0, len(table), _ROWS):
+        writer.writerows(zip(*(_cells(column[start : start + _ROWS]) for column in table.columns.values())))
+        yield lines.getvalue().encode("utf-8", "backslashreplace")
+        lines.seek(0)
+        lines.truncate()
+    yield lines.getvalue().encode("utf-8", "backslashreplace")
 
 
-def _write_json(table: Table, path: Path) -> None:
+# What a cell has an escape for, as those of export_csv().
+_SPECIAL = re.compile("[\\\\\x00-\x1f\x7f-\x9f]")
+
+
+def _cells(values: Column) -> list[Any]:
+    """Values as cells. A text neither drives a terminal nor is it a formula for a spreadsheet; each is looked at once."""
+    known: dict[str, str] = {}
+    cells = []
+    for value in _plain(values):
+        if isinstance(value, str):
+            cell = known.get(value)
+            if cell is None:
+                guard = "'" if value.startswith(("=", "+", "-", "@")) else ""
+                cell = known[value] = guard + _SPECIAL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), value)
+            value = cell
+        cells.append(value)
+    return cells
+
+
+def _json(table: Table) -> Iterator[bytes]:
     head = {"format": "scope-profiler-plot-data", "format_version": 1, "plot": table.plot, **table.extra}
     row = "{" + ", ".join(f"{json.dumps(name)}: %s" for name in table.columns) + "}"
-    with path.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(head, indent=2)[:-2] + f',\n  "{table.rows}": [')
-        separator = "\n    "
-        for start in range(0, len(table), _ROWS):
-            parts = (_encoded(column[start : start + _ROWS]) for column in table.columns.values())
-            file.write(separator + ",\n    ".join(map(row.__mod__, zip(*parts))))
-            separator = ",\n    "
-        file.write("\n  ]\n}\n")
+    yield (json.dumps(head, indent=2)[:-2] + f',\n  "{table.rows}": [').encode()
+    separator = "\n    "
+    for start in range(0, len(table), _ROWS):
+        parts = (_encoded(column[start : start + _ROWS]) for column in table.columns.values())
+        yield (separator + ",\n    ".join(map(row.__mod__, zip(*parts)))).encode()
+        separator = ",\n    "
+    yield b"\n  ]\n}\n"
 
 
 def _encoded(values: Column) -> list[str]:
@@ -109,10 +133,12 @@ def _encoded(values: Column) -> list[str]:
     return encoded
 
 
-def _write_parquet(table: Table, path: Path) -> None:
+def _parquet(table: Table) -> Iterator[bytes]:
     pyarrow = _pyarrow()
     columns = {name: pyarrow.array(_unmasked(values), from_pandas=True) for name, values in table.columns.items()}
-    pyarrow.parquet.write_table(pyarrow.table(columns), os.fspath(path))
+    content = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), content)
+    yield content.getvalue()
 
 
 def _unmasked(values: Column) -> Column:

@@ -11,6 +11,7 @@ import numpy as np
 from scope_profiler.cli.terminal import printable
 from scope_profiler.plotting_scripts._chart import Chart, Graph, Options, Panel, StrPath, finish, time_unit
 from scope_profiler.plotting_scripts._colors import region_colors, text_on
+from scope_profiler.plotting_scripts._files import write_text
 from scope_profiler.plotting_scripts._inputs import Calls, Data, Patterns, Run, calls_of, chosen_runs, sums_by
 from scope_profiler.plotting_scripts._table import Table, check_format, write_table
 
@@ -96,13 +97,11 @@ def _write_dot(
     if data_path is not None:
         check_format(data_format)
     run, calls = _calls(data, rank, include, exclude)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(_dot(run, _graph(calls, compact), cmap, rank), encoding="utf-8")
+    write_text(path, _dot(run, _graph(calls, compact), cmap, rank))
     if data_path is not None:
         write_table(_table(calls, compact), data_path, data_format)
     if verbose:
-        print(f"Call graph of {run.label} (rank {rank})")
+        print(printable(f"Call graph of {run.label} (rank {rank})"))
 
 
 def _calls(data: Data, rank: int, include: Patterns, exclude: Patterns) -> tuple[Run, Calls]:

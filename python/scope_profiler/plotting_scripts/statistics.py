@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scope_profiler.plotting_scripts._files import write_text
 from scope_profiler.plotting_scripts._inputs import Data, Patterns, Ranks, chosen_runs
 
 if TYPE_CHECKING:
@@ -72,7 +72,5 @@ def write_region_statistics_json(
 ) -> dict[str, Any]:
     """Write what collect_region_statistics() returns to a JSON file, and return it."""
     statistics = collect_region_statistics(profiling_data, ranks, include, exclude, labels)
-    path = Path(filepath)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(statistics, indent=2) + "\n", encoding="utf-8")
+    write_text(filepath, json.dumps(statistics, indent=2) + "\n")
     return statistics

@@ -66,6 +66,7 @@ class Run:
     uncollected: int  # entries that no collection has taken, open ones included
     unmatched: int  # exits that no open call belonged to
     lost: int  # calls that found no memory
+    unsaved: int  # calls that have ended, are in no file, and not in the spool for want of room
     inherited: bool  # this process is a forked child of the one that opened the run
     spool_path: str | None
     unreported: bool  # calls would be lost if the run went now
@@ -460,7 +461,7 @@ def percentiles(chunks: Sequence[tuple[Buffer, Buffer]], ranks: Sequence[float])
 # -- spools (spool_object.c) --------------------------------------------------------------------------------------------
 
 def read_spool(path: str, rank: int = 0, /) -> tuple[Profile, dict[str, Any]]:
-    """What a spool holds that no file has, and {"open_calls", "damaged_bytes", "limited"}."""
+    """What a spool holds that no file has, and {"open_calls", "damaged_bytes", "limited", "incomplete"}."""
 
 def inspect_spool(path: str) -> dict[str, Any]:
     """{"pid", "alive", "track_threads", "track_async", "start_ns", "output"} of a spool."""

@@ -105,25 +105,48 @@ class Recording:
         when everything is safe.
         """
         with self._lock:
-            self.unwritten = None
-            path, results = None, None
-            profile = self._finish(need_results, native_traces)
-            if profile is not None:
-                path = self.files[-1]
-                results = self._read_back(path, need_calls) if need_results else None
-                self._confirmed += profile.call_count
-                self._reported = self._confirmed
-            else:
-                profile, path, results = self._collect_and_report(need_results, need_calls, native_traces)
-            if path is not None and self.closed:
-                self.end_spool()
-            elif path is not None:
-                note_metadata(self.run, self.config)  # the program may have added to it
-            self._over = self.closed
+            try:
+                profile, results = self._finalize(need_results, need_calls, native_traces)
+            except BaseException:
+                self._tell_unsaved()
+                raise
             problems = self._problems(profile)
         for problem in problems:
             warn(problem)
         return results if need_results else None
+
+    def _finalize(
+        self, need_results: bool, need_calls: bool, native_traces: Any
+    ) -> tuple[Profile, ProfilingResults | None]:
+        self.unwritten = None
+        path, results = None, None
+        profile = self._finish(need_results, native_traces)
+        if profile is not None:
+            path = self.files[-1]
+            results = self._read_back(path, need_calls) if need_results else None
+            self._confirmed += profile.call_count
+            self._reported = self._confirmed
+        else:
+            profile, path, results = self._collect_and_report(need_results, need_calls, native_traces)
+        if path is not None and self.closed:
+            self.end_spool()
+        elif path is not None:
+            note_metadata(self.run, self.config)  # the program may have added to it
+        self._over = self.closed
+        return profile, results
+
+    def _tell_unsaved(self) -> None:
+        """Nothing could be written: say what goes if the process ends now, which is what its spool had no room for."""
+        unsaved = self.run.unsaved
+        if unsaved:
+            warn(
+                f"{_count(unsaved, 'call')} {'is' if unsaved == 1 else 'are'} in no file and not in the spool, which had no room: "
+                f"{'it is' if unsaved == 1 else 'they are'} lost if the process ends before finalize() succeeds"
+            )
+        lost = self.run.lost - self._told[1]
+        if lost > 0:
+            self._told = (self._told[0], self._told[1] + lost)
+            warn(_lost_text(lost))
 
     def _collect_and_report(
         self, need_results: bool, need_calls: bool, native_traces: Any
@@ -367,7 +390,7 @@ class Recording:
         if unmatched > 0:
             problems.append(f"{_count(unmatched, 'exit')} of regions belonged to no open call")
         if lost > 0:
-            problems.append(f"{_count(lost, 'call')} found no memory and {'is' if lost == 1 else 'are'} missing")
+            problems.append(_lost_text(lost))
         return problems
 
 
@@ -386,6 +409,10 @@ def warn(message: str) -> None:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _lost_text(calls: int) -> str:
+    return f"{_count(calls, 'call')} found no memory and {'is' if calls == 1 else 'are'} missing"
 
 
 def warn_dropped(calls: int) -> None:

@@ -33,7 +33,7 @@ def read_spool(path: StrPath) -> ProfilingResults:
 
 
 def recover(path: StrPath) -> tuple[ProfilingResults, dict[str, Any]]:
-    """:func:`read_spool`, and ``{"open_calls", "damaged_bytes", "limited"}``."""
+    """:func:`read_spool`, and ``{"open_calls", "damaged_bytes", "limited", "incomplete"}``."""
     from .results import ProfilingResults
 
     profile, facts = _core.read_spool(os.fspath(path))

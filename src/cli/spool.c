@@ -121,6 +121,7 @@ static int run_recover(cli *c)
         sp_text_printable(&out, path);
         sp_text_add(&out, " holds no call that is not written\n");
     }
+    if (code == 0 && salvage.incomplete) sp_text_add(&out, "the disk was full: later calls may have been in memory only, and are missing\n");
     if (code == 0 && salvage.limited) sp_text_add(&out, "recording had stopped at the limit of the spool's size: later calls are missing\n");
     if (code == 0) code = dispose(c, path, &info, &salvage, &out);
     const int printed = cli_print(c, &out);

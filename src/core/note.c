@@ -3,11 +3,12 @@
 #include <errno.h>
 #include <string.h>
 
-static void put(sp_run *run, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes, size_t count)
+static bool put(sp_run *run, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes, size_t count)
 {
     const int saved = errno;
-    run->store->operations->note(run->store, kind, index, parts, sizes, count);
+    const bool noted = run->store->operations->note(run->store, kind, index, parts, sizes, count);
     errno = saved;
+    return noted;
 }
 
 /* A text as it is in a note: 1 and the bytes with their NUL, or 0 for none. */
@@ -25,9 +26,8 @@ static size_t add_text(const void **parts, size_t *sizes, size_t at, const sp_te
     return at + 2;
 }
 
-void sp_note_region(sp_run *run, uint32_t id)
+static bool note_region(sp_run *run, uint32_t id)
 {
-    if (run->store == NULL) return;
     const sp_region_info *region = run->regions[id];
     const char *const given[4] = {region->name, region->source_file, region->source_text, region->tags};
     sp_text texts[4];
@@ -37,16 +37,28 @@ void sp_note_region(sp_run *run, uint32_t id)
         texts[i] = (sp_text){given[i] != NULL, given[i]};
         count = add_text(parts, sizes, count, &texts[i]);
     }
-    put(run, SP_NOTE_REGION, id, parts, sizes, count);
+    return put(run, SP_NOTE_REGION, id, parts, sizes, count);
+}
+
+/* Readers take regions in order only, so those for which there was no room come first. */
+void sp_note_regions(sp_run *run)
+{
+    while (run->store && run->regions_noted < run->region_count && note_region(run, (uint32_t)run->regions_noted)) run->regions_noted++;
+}
+
+static bool note_row(sp_run *run, const sp_thread_row *row)
+{
+    const int64_t numbers[4] = {row->ident, row->native_id, (int64_t)row->start, row->daemon};
+    const void *const parts[2] = {numbers, row->name};
+    const size_t sizes[2] = {sizeof numbers, strlen(row->name) + 1};
+    return put(run, SP_NOTE_THREAD, (uint32_t)row->index, parts, sizes, 2);
 }
 
 void sp_note_thread(sp_run *run, const sp_thread_row *row)
 {
-    if (run->store == NULL) return;
-    const int64_t numbers[4] = {row->ident, row->native_id, (int64_t)row->start, row->daemon};
-    const void *const parts[2] = {numbers, row->name};
-    const size_t sizes[2] = {sizeof numbers, strlen(row->name) + 1};
-    put(run, SP_NOTE_THREAD, (uint32_t)row->index, parts, sizes, 2);
+    const size_t index = (size_t)row->index;
+    while (run->store && run->rows_noted < index && note_row(run, run->rows[run->rows_noted])) run->rows_noted++;
+    if (run->store && run->rows_noted >= index && note_row(run, row) && run->rows_noted == index) run->rows_noted++;
 }
 
 void sp_note_thread_end(sp_run *run, const sp_thread_row *row)

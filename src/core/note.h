@@ -5,7 +5,7 @@
 #include "core/run.h"
 
 /* With run->lock held, each of them: so notes are in the order of what they tell. */
-void sp_note_region(sp_run *run, uint32_t id);
+void sp_note_regions(sp_run *run); /* that it has not been told of yet */
 void sp_note_thread(sp_run *run, const sp_thread_row *row);
 void sp_note_thread_end(sp_run *run, const sp_thread_row *row);
 void sp_note_string(sp_run *run, uint32_t id);

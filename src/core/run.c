@@ -163,7 +163,7 @@ static sp_status region_add(sp_run *run, size_t at, sp_region_info *region, uint
     *id = (uint32_t)run->region_count;
     run->regions[run->region_count++] = region;
     run->region_index[at] = *id + 1;
-    sp_note_region(run, *id);
+    sp_note_regions(run);
     return SP_OK;
 }
 
@@ -462,6 +462,46 @@ bool sp_run_has_unreported(sp_run *run)
     pthread_mutex_unlock(&run->lock);
     pthread_mutex_unlock(&run->collecting);
     return unreported;
+}
+
+static bool is_saved(const sp_run *run, const sp_block *block, const sp_slot *slot, int64_t tasks)
+{
+    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
+    return block->memory == SP_BLOCK_STORED && region < run->regions_noted && slot->task < tasks;
+}
+
+static uint64_t log_unsaved(const sp_log *log, int64_t tasks)
+{
+    const sp_run *run = log->run;
+    const bool known = (size_t)log->row->index <= run->rows_noted;
+    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+    uint64_t unsaved = 0;
+    for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
+        const char *readable = sp_block_readable(block, next);
+        for (const char *at = block->begin; at < readable; at += log->stride) {
+            const sp_slot *slot = (const sp_slot *)at;
+            const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
+            if (end == SP_SLOT_OPEN || end == SP_SLOT_ABANDONED || atomic_load_explicit(&slot->start, memory_order_relaxed) == 0) continue;
+            if (atomic_load_explicit(&slot->region, memory_order_relaxed) == SP_REGION_DONE) continue;
+            unsaved += !known || !is_saved(run, block, slot, tasks);
+        }
+        if (readable == next) break;
+    }
+    return unsaved;
+}
+
+uint64_t sp_run_unsaved(sp_run *run)
+{
+    if (run->store == NULL) return 0;
+    uint64_t unsaved = 0;
+    pthread_mutex_lock(&run->collecting);
+    pthread_mutex_lock(&run->lock);
+    size_t pages = 0;
+    while (pages < run->task_page_count && run->task_page_stored[pages]) pages++;
+    for (const sp_log *log = run->logs; log; log = log->next_of_run) unsaved += log_unsaved(log, (int64_t)(pages * SP_TASKS_PER_PAGE));
+    pthread_mutex_unlock(&run->lock);
+    pthread_mutex_unlock(&run->collecting);
+    return unsaved;
 }
 
 uint64_t sp_run_lost(const sp_run *run)

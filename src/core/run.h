@@ -50,6 +50,7 @@ struct sp_run {
     sp_timeline timeline;
     sp_store *store;        /* or NULL; the run holds a reference */
     size_t anchors_noted;   /* of the timeline: what the store knows */
+    size_t regions_noted, rows_noted; /* the same, of regions and rows */
     uint64_t scanned;       /* entries seen by the scanner */
     uint64_t collected;     /* calls that were collected */
     uint32_t collection;    /* number of the last one, for the store */
@@ -193,6 +194,12 @@ static inline char *sp_block_readable(const sp_block *block, const char *next)
     if (next == NULL) return block->begin;
     return next > block->begin && next <= block->end ? (char *)next : block->end;
 }
+
+/*
+ * Calls that have ended, are in no file, and would not be found in the run's store if the process went now, because it had no room
+ * for them or for what they refer to. 0 for a run without a store.
+ */
+uint64_t sp_run_unsaved(sp_run *run);
 
 /* Calls that found no memory. With run->lock held. */
 uint64_t sp_run_lost(const sp_run *run);

@@ -29,6 +29,7 @@ typedef enum sp_note_kind {
     SP_NOTE_CONFIRM = 9,     /* it is in a file; index: its number */
     SP_NOTE_LIMIT = 10,      /* the limit was reached */
     SP_NOTE_FILE = 11,       /* the collection with this number is in a file that is about to be put in place */
+    SP_NOTE_FULL = 12,       /* there was no room for what came next, and it is in no store */
 } sp_note_kind;
 
 /* A slot in a store, or how far a log was read: in the block with this sequence, up to the slot `index`. */

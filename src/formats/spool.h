@@ -52,6 +52,7 @@ typedef struct sp_salvage {
     uint64_t open_calls;     /* calls that had not ended; they end at the last moment that the spool knows */
     uint64_t damaged_bytes;  /* of the file that could not be understood and were left out */
     bool limited;            /* recording had stopped because the limit was reached */
+    bool incomplete;         /* there was no room for all calls: those that are missing were in memory only */
 } sp_salvage;
 
 /*

@@ -326,6 +326,7 @@ static bool read_note(reader *r, const sp_note_header *note)
         break;
     case SP_NOTE_FILE: read_file_note(r, note->index, at, end); break;
     case SP_NOTE_LIMIT: r->salvage.limited = true; break;
+    case SP_NOTE_FULL: r->salvage.incomplete = true; break;
     case SP_NOTE_TASK_NAME: break; /* read when the tasks are there */
     }
     return true;
@@ -635,6 +636,7 @@ static sp_status set_metadata(reader *r, sp_profile *profile, sp_error *error)
         status = sp_profile_set_int(profile, "recovered_damaged_bytes", (int64_t)r->salvage.damaged_bytes);
     }
     if (status == SP_OK && r->salvage.limited) status = sp_profile_set_bool(profile, "recording_limited", true);
+    if (status == SP_OK && r->salvage.incomplete) status = sp_profile_set_bool(profile, "recovered_incomplete", true);
     sp_timeline_cursor cursor = {.timeline = &r->run->timeline};
     if (status == SP_OK) {
         status = sp_profile_set_int(profile, "finalize_time_ns",

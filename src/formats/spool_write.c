@@ -28,6 +28,7 @@
 #define PARK_NEWEST 4
 #define PARK_IN_TURN 8
 #define JOURNAL_BYTES ((size_t)64 << 10)
+#define JOURNAL_RESERVE (2 * sizeof(sp_note_header)) /* to tell of the limit and of a full disk when nothing else fits */
 
 typedef struct sp_extent {
     char *memory;   /* where it is mapped; the chunk's header comes first */
@@ -60,6 +61,7 @@ typedef struct sp_spool {
     size_t journal_used, journal_bytes;
     bool forked;    /* a child may be reading the chunks that there are */
     bool limited;   /* the limit was reached */
+    bool full;      /* there was no room once */
     bool finished;  /* nothing is written any more */
     bool inherited; /* this process is a forked child: memory is private, the file is the parent's */
 } sp_spool;
@@ -318,9 +320,10 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
     pthread_mutex_unlock(&spool->lock);
 }
 
-static bool journal_room(sp_spool *spool, size_t bytes)
+static bool journal_room(sp_spool *spool, sp_note_kind kind, size_t bytes)
 {
-    if (spool->journal && spool->journal_used + bytes <= spool->journal_bytes) return true;
+    const size_t reserve = kind == SP_NOTE_LIMIT || kind == SP_NOTE_FULL ? 0 : JOURNAL_RESERVE;
+    if (spool->journal && spool->journal_used + bytes + reserve <= spool->journal_bytes) return true;
     const size_t wanted = bytes > JOURNAL_BYTES / 4 ? bytes + JOURNAL_BYTES : JOURNAL_BYTES - sizeof(sp_chunk_header);
     sp_chunk_header *header = chunk_new(spool, SP_CHUNK_JOURNAL, 0, 0, wanted);
     if (header == NULL) return false;
@@ -339,7 +342,7 @@ static bool put_note(sp_spool *spool, sp_note_kind kind, uint32_t index, const v
     for (size_t i = 0; i < count; i++) payload += sizes[i];
     const size_t bytes = (sizeof(sp_note_header) + payload + 7) / 8 * 8;
     if (payload > UINT32_MAX / 2) return false;
-    const bool room = !spool->finished && !spool->inherited && journal_room(spool, bytes);
+    const bool room = !spool->finished && !spool->inherited && journal_room(spool, kind, bytes);
     if (room) {
         sp_note_header *note = (sp_note_header *)(spool->journal + spool->journal_used);
         char *at = (char *)(note + 1);
@@ -387,9 +390,12 @@ static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint
     }
     const int failure = errno;
     if (memory == NULL && failure == EDQUOT && !spool->limited) {
-        /* Told if the journal has room left; the calls are counted as lost in any case. */
         spool->limited = true;
         put_note(spool, SP_NOTE_LIMIT, 0, NULL, NULL, 0);
+    }
+    if (memory == NULL && failure != EDQUOT && !spool->full) {
+        spool->full = true;
+        put_note(spool, SP_NOTE_FULL, 0, NULL, NULL, 0);
     }
     pthread_mutex_unlock(&spool->lock);
     errno = failure;

@@ -457,6 +457,17 @@ static PyObject *run_lost(PyObject *self, void *closure)
     return PyLong_FromUnsignedLongLong(lost);
 }
 
+static PyObject *run_unsaved(PyObject *self, void *closure)
+{
+    (void)closure;
+    uint64_t unsaved;
+    sp_run *run = ((sp_run_object *)self)->run;
+    Py_BEGIN_ALLOW_THREADS
+    unsaved = sp_run_unsaved(run);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromUnsignedLongLong(unsaved);
+}
+
 /* ---- the type ---- */
 
 static PyGetSetDef run_getset[] = {
@@ -468,6 +479,7 @@ static PyGetSetDef run_getset[] = {
     {"uncollected", run_uncollected, NULL, "Entries that no collection has taken, open ones included.", NULL},
     {"unreported", run_unreported, NULL, "Whether calls would be lost if the run went now.", NULL},
     {"lost", run_lost, NULL, "Calls for which there was no memory.", NULL},
+    {"unsaved", run_unsaved, NULL, "Calls that have ended, are in no file, and not in the spool for want of room.", NULL},
     {"inherited", run_inherited, NULL, "Whether this process is a forked child of the one that opened the run.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -23,8 +23,9 @@ static PyObject *read_spool(PyObject *module, PyObject *args)
     Py_DECREF(path);
     PyObject *object = sp_profile_object_new(profile);
     if (object == NULL) return NULL;
-    return Py_BuildValue("N{sKsKsO}", object, "open_calls", (unsigned long long)salvage.open_calls, "damaged_bytes",
-                         (unsigned long long)salvage.damaged_bytes, "limited", salvage.limited ? Py_True : Py_False);
+    return Py_BuildValue("N{sKsKsOsO}", object, "open_calls", (unsigned long long)salvage.open_calls, "damaged_bytes",
+                         (unsigned long long)salvage.damaged_bytes, "limited", salvage.limited ? Py_True : Py_False,
+                         "incomplete", salvage.incomplete ? Py_True : Py_False);
 }
 
 static PyObject *inspect_spool(PyObject *module, PyObject *argument)
@@ -55,7 +56,7 @@ static PyObject *spool_is_local(PyObject *module, PyObject *argument)
 
 static PyMethodDef functions[] = {
     {"read_spool", read_spool, METH_VARARGS,
-     "read_spool(path, rank=0) -> (Profile, {'open_calls', 'damaged_bytes', 'limited'})\n\n"
+     "read_spool(path, rank=0) -> (Profile, {'open_calls', 'damaged_bytes', 'limited', 'incomplete'})\n\n"
      "What a spool holds that no file has. FileNotFoundError, OSError, CorruptProfileError, HDF5SchemaError (version)."},
     {"inspect_spool", inspect_spool, METH_O,
      "inspect_spool(path) -> {'pid', 'alive', 'track_threads', 'track_async', 'start_ns', 'output'}"},

@@ -47,6 +47,8 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         output.line(printable(f"wrote {target}: {_describe(calls, len(results.region_names), facts)}"))
     else:
         output.line(printable(f"{path} holds no call that is not written"))
+    if facts["incomplete"]:
+        output.line("the disk was full: later calls may have been in memory only, and are missing")
     if facts["limited"]:
         output.line("recording had stopped at the limit of the spool's size: later calls are missing")
     _dispose(path, output, keep=arguments.keep, alive=alive, damaged=facts["damaged_bytes"])

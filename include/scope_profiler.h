@@ -18,6 +18,8 @@
  * Macros that a program may define before it includes this header:
  *   SP_DISABLE_PROFILING   everything compiles to nothing, and no library is needed
  *   SP_NO_INLINE           the recording functions are called, not inlined (their test of "is anything recorded" too)
+ *   SP_HEADER_ONLY         in C++17, in every source of the program or module: the program is not linked with the library, but
+ *                          opens it when it starts (see scope_profiler_client.h; scope_profiler.c does the same for C)
  */
 #ifndef SCOPE_PROFILER_H
 #define SCOPE_PROFILER_H
@@ -29,7 +31,16 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
+#if defined(SP_HEADER_ONLY) && defined(__cplusplus) && __cplusplus < 201703L
+#error "SP_HEADER_ONLY is for C++17 and later"
+#endif
+
+/* What opens the library hides its own functions of the same names. */
+#if defined(SP_HEADER_ONLY) && defined(__cplusplus)
+#define SP_API inline __attribute__((visibility("hidden")))
+#elif defined(SP_CLIENT_SOURCE_)
+#define SP_API __attribute__((visibility("hidden")))
+#elif defined(__GNUC__)
 #define SP_API __attribute__((visibility("default")))
 #else
 #define SP_API
@@ -272,6 +283,13 @@ struct sp_host;
 /* Join a host. SP_ERR_UNSUPPORTED if it is of another kind; SP_ERR_BUSY while a run of one's own is active. NULL: look for one. */
 SP_API int sp_attach(const struct sp_host *host);
 
+/*
+ * For who opens the library instead of linking with it: keep the address of the default profiler in *place, now and when a
+ * host is joined; no longer.
+ */
+SP_API int sp_follow(sp_profiler **place);
+SP_API void sp_unfollow(sp_profiler **place);
+
 /* The functions of a host. They want a profiler or a lane that is not NULL and that this host made. */
 typedef struct sp_host_calls {
     uint32_t version, size; /* SP_HOST_VERSION, sizeof of this structure where it was compiled */
@@ -324,8 +342,10 @@ typedef struct sp_host {
     int (*attach)(const struct sp_host *);
 } sp_host;
 
+#if !defined(SP_HEADER_ONLY) || !defined(__cplusplus)
 /* This copy's. */
 extern SP_API const sp_host sp_host_v1;
+#endif
 
 /* The default profiler, never NULL. Read it through the functions. */
 extern SP_API sp_profiler *sp_current_profiler;
@@ -542,5 +562,9 @@ static inline int sp_profiler_stop_sampling(sp_profiler *profiler) { (void)profi
 
 #ifdef __cplusplus
 }
+#endif
+
+#if defined(SP_HEADER_ONLY) && defined(__cplusplus) && !defined(SP_DISABLE_PROFILING)
+#include "scope_profiler_client.h"
 #endif
 #endif

@@ -34,6 +34,7 @@ __all__ = [
     "TraceFormatError",
     "c_include_dir",
     "c_library_path",
+    "c_source_path",
     "convert_traces",
     "find_traces",
     "fortran_source_path",
@@ -191,6 +192,14 @@ def _native_dir(part: str) -> Path:
 def c_include_dir() -> Path:
     """The directory with ``scope_profiler.h`` and ``scope_profiler.hpp``, for a compiler's ``-I``."""
     return _native_dir("include")
+
+
+def c_source_path() -> Path:
+    """A C source to compile into a program that is not linked with the library: it opens the library when the program starts.
+
+    Its headers are beside it. Programs that compiled the profiler in before release 1.0 need not change their build lines.
+    """
+    return _native_dir("include") / "scope_profiler.c"
 
 
 def c_library_path() -> Path:

@@ -348,6 +348,44 @@ static bool is_usable(const sp_host *host)
 static pthread_mutex_t attaching = PTHREAD_MUTEX_INITIALIZER;
 static const sp_host *joined_host = &sp_host_v1;
 
+/* Where others have the address of the default profiler (with `attaching` held). */
+static sp_profiler ***followers;
+static size_t follower_count, follower_size;
+
+static int follow(sp_profiler **place)
+{
+    if (follower_count == follower_size) {
+        const size_t size = follower_size ? follower_size * 2 : 8;
+        sp_profiler ***larger = realloc(followers, size * sizeof *larger);
+        if (larger == NULL) return SP_ERR_NO_MEMORY;
+        followers = larger;
+        follower_size = size;
+    }
+    followers[follower_count++] = place;
+    __atomic_store_n(place, current(), __ATOMIC_RELEASE);
+    return SP_OK;
+}
+
+int sp_follow(sp_profiler **place)
+{
+    if (place == NULL) return SP_ERR_INVALID;
+    pthread_mutex_lock(&attaching);
+    const int status = follow(place);
+    pthread_mutex_unlock(&attaching);
+    return status;
+}
+
+void sp_unfollow(sp_profiler **place)
+{
+    pthread_mutex_lock(&attaching);
+    for (size_t i = 0; i < follower_count; i++) {
+        if (followers[i] != place) continue;
+        followers[i] = followers[--follower_count];
+        break;
+    }
+    pthread_mutex_unlock(&attaching);
+}
+
 static int attach(const sp_host *host)
 {
     if (host->calls == joined_host->calls) return SP_OK;
@@ -360,6 +398,7 @@ static int attach(const sp_host *host)
     joined_host = host;
     /* The one before stays: threads may be in it. */
     __atomic_store_n(&sp_current_profiler, joined, __ATOMIC_RELEASE);
+    for (size_t i = 0; i < follower_count; i++) __atomic_store_n(followers[i], joined, __ATOMIC_RELEASE);
     return SP_OK;
 }
 

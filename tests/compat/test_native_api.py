@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -127,3 +128,24 @@ int main() {
         for one in (ours, theirs)
     ]
     assert said[0] == said[1] == "3 2 1\n"
+
+
+def test_the_build_lines_of_the_release_work_unchanged(native_library, examples, tmp_path):
+    """The two lines at the head of its example, with the source and the headers where c_source_path() has them: side by side."""
+    package = tmp_path / "package"
+    shutil.copytree(native_library.prefix / "include", package / "c")
+    shutil.copy(native_library.prefix / "share/scope_profiler/c/scope_profiler.c", package / "c")
+    shutil.copytree(native_library.directory, package / "lib", symlinks=True)
+    for macros, ending in (([], "spt"), (["-DSP_USE_HDF5"], "h5")):
+        work = tmp_path / ending
+        work.mkdir()
+        shutil.copy(examples / "example.c", work)
+        lines = [
+            ["cc", "-O2", *macros, "-c", str(package / "c" / "scope_profiler.c")],
+            ["cc", "-O2", f"-I{package / 'c'}", "example.c", "scope_profiler.o", "-lm", "-o", "example"],
+        ]
+        for line in lines:
+            subprocess.run(line, cwd=work, check=True)
+        said = subprocess.run(["./example"], cwd=work, capture_output=True, text=True, check=True).stdout
+        assert f"writing profile_rank00000.{ending}" in said
+        assert reference(READ, work / f"profile_rank00000.{ending}") == [0, CALLS]

@@ -66,6 +66,22 @@ int cli_expand(const char *const *patterns, size_t count, cli_paths *out)
     return 0;
 }
 
+int cli_glob(const char *pattern, cli_paths *out)
+{
+    struct stat status;
+    glob_t found = {0};
+    *out = (cli_paths){0};
+    if (lstat(pattern, &status) == 0 || strpbrk(pattern, "*?[") == NULL || glob(pattern, 0, NULL, &found) != 0) {
+        return add_path(out, pattern) ? 0 : cli_no_memory();
+    }
+    bool ok = true;
+    for (size_t i = 0; ok && i < found.gl_pathc; i++) ok = add_path(out, found.gl_pathv[i]);
+    globfree(&found);
+    if (ok) return 0;
+    cli_paths_free(out);
+    return cli_no_memory();
+}
+
 int64_t cli_file_size(const char *path)
 {
     struct stat status;

@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "analysis/merge.h"
+#include "analysis/stack.h"
 #include "cli/cli.h"
 #include "formats/native_trace.h"
 
 static const cli_option merge_options[] = {
-    {"output", 'o', CLI_VALUE, "FILE", "profile to write (default: merged.h5)"},
-    {"label", 0, CLI_VALUE, "TEXT", "name of the run"},
-    {"quiet", 'q', CLI_FLAG, NULL, "print no summary"},
+    {"output", 'o', CLI_VALUE, "FILE", "profile to write"},
+    {"no-align", 0, CLI_FLAG, NULL, "leave all times as they were recorded"},
 };
 
 static const cli_option import_options[] = {
@@ -46,62 +46,76 @@ static int unite(sp_profile *const *sets, size_t count, sp_profile **out)
 
 /* -- merge -- */
 
-static bool uses_rank(const sp_profile *profile, uint32_t rank)
+/* The files that operands name, in order, one twice if it is named twice. A pattern without a match stays, so that it is told. */
+static int list_files(const cli *c, cli_paths *out)
 {
-    for (size_t i = 0; i < profile->row_count; i++) {
-        if (profile->rows[i].rank == rank) return true;
+    *out = (cli_paths){0};
+    size_t size = 0;
+    for (size_t i = 0; i < c->operand_count; i++) {
+        cli_paths found;
+        const int code = cli_glob(c->operands[i], &found);
+        char **larger = code == 0 ? realloc(out->paths, (size + found.count) * sizeof *larger) : NULL;
+        if (larger == NULL) {
+            if (code == 0) cli_paths_free(&found);
+            return code ? code : cli_no_memory();
+        }
+        memcpy(larger + size, found.paths, found.count * sizeof *larger);
+        free(found.paths);
+        out->paths = larger;
+        out->count = size += found.count;
     }
-    for (size_t i = 0; i < profile->thread_count; i++) {
-        if (profile->threads[i].rank == rank) return true;
-    }
-    return false;
+    return 0;
 }
 
-static bool share_a_rank(const sp_profile *a, const sp_profile *b)
+static const char *base_name(const char *path)
 {
-    for (size_t i = 0; i < a->row_count; i++) {
-        if (i > 0 && a->rows[i].rank == a->rows[i - 1].rank) continue;
-        if (uses_rank(b, a->rows[i].rank)) return true;
-    }
-    return false;
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
 }
 
-/* The ranks of a profile that nobody else sees yet, moved up. */
-static void move_ranks(sp_profile *profile, uint32_t by)
+static int stack(sp_profile *const *sets, const cli_paths *paths, bool align, sp_profile **out)
 {
-    for (size_t i = 0; i < profile->row_count; i++) profile->rows[i].rank += by;
-    for (size_t i = 0; i < profile->thread_count; i++) profile->threads[i].rank += by;
-    for (size_t i = 0; i < profile->task_count; i++) profile->tasks[i].rank += by;
-    for (size_t i = 0; i < profile->aux_count; i++) profile->aux[i].rank += by;
+    sp_error error = {0};
+    const char **names = calloc(paths->count + 1, sizeof *names);
+    if (names == NULL) return cli_no_memory();
+    for (size_t i = 0; i < paths->count; i++) names[i] = base_name(paths->paths[i]);
+    const sp_status status = sp_profile_stack((const sp_profile *const *)sets, names, paths->count, align, out, &error);
+    free(names);
+    return status == SP_OK ? 0 : cli_fail_text(error.message[0] ? error.message : sp_error_string(status));
 }
 
-/* A file whose ranks an earlier one has too is other processes: they get the numbers after all earlier ones. */
-static void tell_ranks_apart(sp_profile *const *sets, size_t count)
+/* Processes whose times could not be moved, and what was written. */
+static int tell_merged(const cli *c, const sp_profile *merged, const char *target)
 {
-    int64_t next = count ? sp_profile_ranks(sets[0]) : 0;
-    for (size_t i = 1; i < count; i++) {
-        bool shared = false;
-        for (size_t k = 0; k < i; k++) shared = shared || share_a_rank(sets[i], sets[k]);
-        const int64_t own = sp_profile_ranks(sets[i]);
-        if (shared) move_ranks(sets[i], (uint32_t)next);
-        const int64_t end = shared ? next + own : own;
-        if (end > next) next = end;
+    sp_text out = {0};
+    const bool align = !cli_flag(c, "no-align");
+    for (size_t i = 0; align && merged->process_count > 1 && i < merged->process_count; i++) {
+        const sp_process_info *process = &merged->processes[i];
+        if (process->error_ns >= 0) continue;
+        if (process->name && *process->name) sp_text_printable(&out, process->name);
+        else sp_text_format(&out, "rank %u", process->rank);
+        sp_text_add(&out, ": nothing is known of its clock; its times are as they were recorded\n");
     }
-    if (count) sp_profile_set_int(sets[0], "mpi_size", next);
+    size_t calls = 0;
+    for (size_t i = 0; i < merged->row_count; i++) calls += merged->rows[i].count;
+    sp_text_add(&out, "wrote ");
+    sp_text_printable(&out, target);
+    sp_text_format(&out, ": %zu calls of %lld processes\n", calls, (long long)sp_profile_ranks(merged));
+    return cli_print(c, &out);
 }
 
 static int run_merge(cli *c)
 {
+    const char *target = cli_value(c, "output", NULL);
+    if (target == NULL) return cli_fail("merge: --output is required");
     cli_paths paths;
-    int code = cli_expand(c->operands, c->operand_count, &paths);
+    int code = list_files(c, &paths);
     sp_profile **sets = code == 0 ? calloc(paths.count + 1, sizeof *sets) : NULL, *merged = NULL;
     if (code == 0 && sets == NULL) code = cli_no_memory();
     for (size_t i = 0; code == 0 && i < paths.count; i++) code = cli_load(paths.paths[i], &sets[i]);
-    if (code == 0) {
-        tell_ranks_apart(sets, paths.count);
-        code = unite(sets, paths.count, &merged);
-    }
-    if (code == 0) code = write_and_tell(c, merged, cli_value(c, "output", "merged.h5"));
+    if (code == 0) code = stack(sets, &paths, !cli_flag(c, "no-align"), &merged);
+    if (code == 0) code = cli_write(merged, target);
+    if (code == 0) code = tell_merged(c, merged, target);
     for (size_t i = 0; sets && i < paths.count; i++) sp_profile_release(sets[i]);
     free(sets);
     sp_profile_release(merged);
@@ -139,9 +153,9 @@ static int run_import(cli *c)
 const cli_command cli_merge = {
     .name = "merge",
     .summary = "put the ranks or processes of several profiles into one",
-    .description = "Put profiles side by side. A file whose ranks an earlier one has too is taken as other processes, which get the "
-                   "numbers after all earlier ones",
-    .operands = "FILE ...",
+    .description = "Put profiles, and spools, of several processes into one: each process becomes a rank, named after its file, and "
+                   "keeps its threads and tasks. Times of other hosts are moved onto the clock of the first file",
+    .operands = "FILE ... -o FILE",
     .least = 1,
     .options = merge_options,
     .option_count = sizeof merge_options / sizeof *merge_options,

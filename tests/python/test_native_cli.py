@@ -17,6 +17,7 @@ import pytest
 
 import scope_profiler as sp
 from native_traces import spt
+from scope_profiler.native_trace import load_traces
 from scope_profiler.summary import REGION_TABLE_COLUMNS
 
 BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
@@ -155,6 +156,7 @@ def test_it_prints_what_the_python_command_prints(profiles: Path, arguments: lis
         (["check", "a.h5", "b.h5", "--max-regression", "-1"], "percentage"),
         (["export", "pictures", "a.h5"], "no format 'pictures'"),
         (["export", "speedscope", "a.h5", "--include", "none"], "no region matches"),
+        (["merge", "a.h5"], "--output is required"),
         (["merge", "a.h5", "-o", "/nowhere/m.h5"], "/nowhere/m.h5"),
         (["merge", "a.h5", "-o", "m.json"], "HDF5"),
         (["recover", "none.spool"], "none.spool: no such file"),
@@ -240,12 +242,33 @@ def test_view_writes_the_page_of_the_package(profiles: Path, tmp_path: Path) -> 
     assert written.name == "b.html" and written.parent.stat().st_mode & 0o777 == 0o700 and written.exists()
 
 
-def test_merge_keeps_ranks_and_gives_other_processes_numbers(profiles: Path, tmp_path: Path) -> None:
-    done = native("merge", profiles / "c.h5", profiles / "a.h5", profiles / "b.h5", "-o", tmp_path / "m.h5", "--label", "all", "-q")
-    assert (done.returncode, done.stdout) == (0, f"wrote {tmp_path / 'm.h5'}\n"), done.stderr
+@pytest.mark.parametrize(
+    "files",
+    [["c.h5", "a.h5", "b.h5"], ["?.h5"], ["a.h5", "a.h5"], ["b.h5", "--no-align"], ["old.h5", "b.h5"], ["b.h5", "old.h5"], ["x*.h5"]],
+    ids=" ".join,
+)
+def test_merge_prints_and_writes_what_the_package_does(profiles: Path, tmp_path: Path, files: list[str]) -> None:
+    for path in profiles.glob("[abc].h5"):
+        (tmp_path / path.name).symlink_to(path)
+    # A process that tells nothing of its clock.
+    sp.write_profile(load_traces(profiles / "0.spt"), tmp_path / "old.h5")
+    printed = []
+    for run in (native, python):
+        done = run("merge", *files, "-o", "out", cwd=tmp_path)
+        printed.append((done.returncode, done.stdout, done.stderr))
+        if done.returncode == 0:
+            merged = sp.load(tmp_path / "out")
+            events = [merged.call_stack(rank=rank) for rank in range(merged.num_ranks)]
+            printed[-1] += (merged.metadata, merged.processes, merged.region_names, repr(merged.threads), repr(merged.tasks), events)
+            (tmp_path / "out").unlink()
+    assert printed[0] == printed[1]
+    assert printed[0][0] == (2 if files == ["x*.h5"] else 0), printed[0]
+
+
+def test_merge_moves_times_onto_the_clock_of_the_first_file(profiles: Path, tmp_path: Path) -> None:
+    done = native("merge", profiles / "c.h5", profiles / "a.h5", profiles / "b.h5", "-o", tmp_path / "m.h5")
+    assert done.returncode == 0 and done.stdout.endswith(" calls of 4 processes\n"), done
     merged, a, b = sp.load(tmp_path / "m.h5"), sp.load(profiles / "a.h5"), sp.load(profiles / "b.h5")
-    assert merged.label == "all" and merged.num_ranks == 4
-    assert merged["a"].num_calls_per_rank() == {0: 2, 1: 2}
     assert merged["deep"].num_calls_per_rank() == {2: a["deep"].num_calls, 3: b["deep"].num_calls}
     assert [thread.name for thread in merged.threads[2]] == [thread.name for thread in a.threads[0]]
     assert [call["call_path"] for call in merged.call_stack(rank=3)] == [call["call_path"] for call in b.call_stack()]

@@ -112,7 +112,10 @@ def test_the_source_is_clean_c(package, tmp_path, compiler, standard):
 def test_the_source_has_every_function_of_the_header_and_shows_none(package, tmp_path):
     run("cc", "-fPIC", "-c", package / "include/scope_profiler.c", cwd=tmp_path)
     run("cc", "-shared", "scope_profiler.o", "-o", "lib.so", cwd=tmp_path)
-    defined = {line.split()[-1] for line in run("nm", "-g", "--defined-only", "scope_profiler.o", cwd=tmp_path).stdout.splitlines()}
+    defined = {
+        line.split()[-1]
+        for line in run("nm", "-g", "--defined-only", "scope_profiler.o", cwd=tmp_path).stdout.splitlines()
+    }
     header = re.sub(r"/\*.*?\*/", "", (ROOT / "include/scope_profiler.h").read_text(encoding="utf-8"), flags=re.DOTALL)
     declared = set(re.findall(r"^(?:extern )?SP_API\b[^;(]*?\b(sp_\w+)\s*[(;]", header, flags=re.MULTILINE))
     assert defined == declared - {"sp_host_v1"}
@@ -174,7 +177,10 @@ def test_a_cpp_program_of_headers_alone_records(package, tmp_path, compiler, sta
     assert (name, inside[:3], len(inside)) == ("outer", ["inner"] * 3, 4) and "fails" in inside[3]
 
 
-@pytest.mark.parametrize("macro", ["SP_HEADER_ONLY", "SP_HEADER_ONLY -DSP_DISABLE_PROFILING", "SP_USE_HDF5", "SP_NO_SAMPLING", "SP_USE_LIKWID"])
+@pytest.mark.parametrize(
+    "macro",
+    ["SP_HEADER_ONLY", "SP_HEADER_ONLY -DSP_DISABLE_PROFILING", "SP_USE_HDF5", "SP_NO_SAMPLING", "SP_USE_LIKWID"],
+)
 @pytest.mark.parametrize("language", ["c", "cpp"])
 def test_macros_of_earlier_releases_break_no_build(package, tmp_path, macro, language):
     compiler, standard = ("cc", "c99") if language == "c" else ("c++", "c++17")
@@ -185,7 +191,9 @@ def test_macros_of_earlier_releases_break_no_build(package, tmp_path, macro, lan
 
 def test_header_only_is_refused_before_cpp17(package, tmp_path):
     (tmp_path / "other.cpp").write_text(OTHER)
-    done = run("g++", "-std=c++14", "-DSP_HEADER_ONLY", f"-I{package / 'include'}", "-c", "other.cpp", cwd=tmp_path, fails=True)
+    done = run(
+        "g++", "-std=c++14", "-DSP_HEADER_ONLY", f"-I{package / 'include'}", "-c", "other.cpp", cwd=tmp_path, fails=True
+    )
     assert done.returncode != 0 and "C++17" in done.stderr
 
 

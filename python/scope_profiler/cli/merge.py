@@ -55,5 +55,7 @@ def _told(error: OSError | ValueError) -> str:
     text = one_line(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         name = os.fspath(error.filename)
+        if isinstance(error, FileNotFoundError):
+            return one_line(f"{name}: no such file")
         text = one_line(error.strerror if str(name) in error.strerror else f"{name}: {error.strerror}")
     return text

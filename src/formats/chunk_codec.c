@@ -6,10 +6,12 @@
 #include <string.h>
 #include <zstd.h>
 
+#include "formats/quick_deflate.h"
 
 struct sp_coder {
     struct libdeflate_compressor *deflate;
     int deflate_level;
+    sp_quick_deflate *quick;
     struct libdeflate_decompressor *inflate;
     ZSTD_CCtx *zstd;
     ZSTD_DCtx *unzstd;
@@ -26,6 +28,7 @@ void sp_coder_free(sp_coder *coder)
 {
     if (coder == NULL) return;
     libdeflate_free_compressor(coder->deflate);
+    sp_quick_deflate_free(coder->quick);
     libdeflate_free_decompressor(coder->inflate);
     ZSTD_freeCCtx(coder->zstd);
     ZSTD_freeDCtx(coder->unzstd);
@@ -153,6 +156,12 @@ static size_t deflate_encode(sp_coder *coder, int level, const void *in, size_t 
     return libdeflate_zlib_compress(coder->deflate, in, size, out, room);
 }
 
+static size_t quick_encode(sp_coder *coder, const void *in, size_t size, void *out, size_t room)
+{
+    if (coder->quick == NULL) coder->quick = sp_quick_deflate_new();
+    return coder->quick ? sp_quick_deflate_make(coder->quick, in, size, out, room) : 0;
+}
+
 static bool deflate_decode(sp_coder *coder, const void *in, size_t size, void *out, size_t out_size)
 {
     if (coder->inflate == NULL) coder->inflate = libdeflate_alloc_decompressor();
@@ -179,6 +188,7 @@ static size_t codec_encode(sp_coder *coder, const sp_pipeline *pipeline, int fil
 {
     const int level = pipeline->level;
     const size_t room = sp_encoded_bound(size);
+    if (filter == SP_FILTER_DEFLATE && level == SP_LEVEL_QUICK) return quick_encode(coder, in, size, out, room);
     if (filter == SP_FILTER_DEFLATE) return deflate_encode(coder, level, in, size, out, room);
     if (filter == SP_FILTER_ZSTD) return zstd_encode(coder, level, in, size, out, room);
     return size > UINT32_MAX ? 0 : lzf_compress(in, (unsigned)size, out, (unsigned)(size - 1));

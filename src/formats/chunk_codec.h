@@ -2,7 +2,7 @@
  * chunk_codec.h - the filters of HDF5 chunks, without HDF5: byte shuffle, deflate, LZF, Zstandard, Fletcher32.
  *
  * Chunks are made and read here and moved as they are (H5Dwrite_chunk, H5Dread_chunk): several threads can work on them,
- * libdeflate is several times faster than zlib, and a decoder that knows how large a chunk is cannot be made to allocate
+ * ISA-L and libdeflate are several times faster than zlib, and a decoder that knows how large a chunk is cannot be made to allocate
  * more by a damaged one.
  */
 #ifndef SP_FORMATS_CHUNK_CODEC_H
@@ -21,6 +21,8 @@
 #define SP_FILTER_ZSTD 32015
 
 #define SP_FILTERS_MAX 8
+
+#define SP_LEVEL_QUICK (-1) /* deflate by quick_deflate.h */
 
 /* The filters of a dataset, in the order they are applied when writing. */
 typedef struct sp_pipeline {

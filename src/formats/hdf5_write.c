@@ -25,7 +25,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as
 
 #define CHUNK_BYTES_MAX ((uint64_t)64 << 20) /* whatever the user asks for: a few chunks are in memory at a time */
 
-#define AUTO_LEVEL 2 /* takes libdeflate no longer than 1, and repetitive columns become smaller */
+#define QUICK_LEVEL_STORED 1 /* what the file says of a level that is only ours */
 #define GZIP_LEVEL 4
 #define ZSTD_LEVEL 3
 
@@ -75,7 +75,7 @@ static void choose_filters(writer *w, const sp_hdf5_options *options)
         [SP_COMPRESSION_LZF] = SP_FILTER_LZF, [SP_COMPRESSION_ZSTD] = SP_FILTER_ZSTD,
     };
     static const int levels[] = {
-        [SP_COMPRESSION_AUTO] = AUTO_LEVEL, [SP_COMPRESSION_GZIP] = GZIP_LEVEL, [SP_COMPRESSION_ZSTD] = ZSTD_LEVEL,
+        [SP_COMPRESSION_AUTO] = SP_LEVEL_QUICK, [SP_COMPRESSION_GZIP] = GZIP_LEVEL, [SP_COMPRESSION_ZSTD] = ZSTD_LEVEL,
     };
     w->compression = options->compression;
     w->chunk_size = options->chunk_size;
@@ -126,7 +126,7 @@ static hid_t dataset_list(writer *w, uint64_t count, size_t element, uint64_t sm
     if (fine && !chunked && count * element <= COMPACT_BYTES) fine = H5Pset_layout(list, H5D_COMPACT) >= 0;
     if (fine && chunked && w->filters.count) {
         const unsigned lzf[3] = {4, 0x0105, (unsigned)(*chunk * element)}; /* h5py's revision, liblzf's version, bytes */
-        const unsigned level = (unsigned)w->filters.level;
+        const unsigned level = w->filters.level == SP_LEVEL_QUICK ? QUICK_LEVEL_STORED : (unsigned)w->filters.level;
         fine = H5Pset_shuffle(list) >= 0;
         if (w->filters.filters[1] == SP_FILTER_DEFLATE) fine = fine && H5Pset_deflate(list, level) >= 0;
         if (w->filters.filters[1] == SP_FILTER_LZF) {

@@ -11,6 +11,7 @@ static sp_pipeline take_pipeline(fuzz_input *input)
 {
     sp_pipeline pipeline = {.count = (int)(fuzz_take(input, 1) % (SP_FILTERS_MAX + 1)), .level = 1,
                             .element = 1 + (size_t)fuzz_take(input, 1) % 40};
+    if (pipeline.element % 2 == 0) pipeline.level = SP_LEVEL_QUICK;
     for (int i = 0; i < pipeline.count; i++) {
         pipeline.filters[i] = filters[fuzz_take(input, 1) % (sizeof filters / sizeof *filters)];
     }

@@ -9,6 +9,29 @@ void sp_moments(int64_t total, uint64_t count, sp_squares squares, double *mean,
     if (*m2 < 0) *m2 = 0;
 }
 
+void sp_row_sums_add(sp_row_sums *sums, const int64_t *steps, const int64_t *durations, uint64_t count)
+{
+    if (count == 0) return;
+    if (sums->count == 0) {
+        sums->first = sums->minimum = sums->maximum = durations[0];
+        sums->earliest = steps[0];
+        sums->latest = steps[0] + durations[0];
+    }
+    sp_row_sums s = *sums; /* a copy that is kept in registers */
+    for (uint64_t i = 0; i < count; i++) {
+        const int64_t duration = durations[i];
+        s.start += steps[i];
+        s.total += duration;
+        s.minimum = duration < s.minimum ? duration : s.minimum;
+        s.maximum = duration > s.maximum ? duration : s.maximum;
+        s.latest = s.start + duration > s.latest ? s.start + duration : s.latest;
+        s.squares += sp_square(duration);
+    }
+    s.count += count;
+    s.last = durations[count - 1];
+    *sums = s;
+}
+
 sp_row_statistics sp_row_sums_statistics(const sp_row_sums *sums)
 {
     sp_row_statistics out = {0};

@@ -217,7 +217,7 @@ static bool is_in_ns(const sp_timeline *timeline)
     return timeline->restored ? timeline->source != SP_CLOCK_COUNTER : ticks_are_ns();
 }
 
-int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks)
+int64_t sp_timeline_seek(sp_timeline_cursor *cursor, sp_ticks ticks)
 {
     const sp_timeline *timeline = cursor->timeline;
     if (is_in_ns(timeline)) return (int64_t)ticks;
@@ -233,12 +233,13 @@ int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks)
         cursor->segment = at;
     }
     const double rate = cursor->rate;
-    if (ticks >= left->ticks) {
-        const int64_t ns = left->ns + (int64_t)((double)(ticks - left->ticks) * rate);
-        /* Rounding must not carry a tick past the next anchor: conversions stay in order across segments. */
-        return ticks <= right->ticks && ns > right->ns ? right->ns : ns;
-    }
-    return left->ns - (int64_t)((double)(left->ticks - ticks) * rate);
+    if (ticks < left->ticks) return left->ns - (int64_t)((double)(left->ticks - ticks) * rate);
+    cursor->from = left->ticks;
+    cursor->length = right->ticks - left->ticks;
+    cursor->from_ns = left->ns;
+    cursor->until_ns = right->ns;
+    const int64_t ns = left->ns + (int64_t)((double)(ticks - left->ticks) * rate);
+    return ticks <= right->ticks && ns > right->ns ? right->ns : ns;
 }
 
 int64_t sp_timeline_duration(const sp_timeline *timeline, uint64_t ticks)

@@ -103,10 +103,24 @@ void sp_timeline_free(sp_timeline *timeline);
 typedef struct sp_timeline_cursor {
     const sp_timeline *timeline;
     size_t segment;
-    double rate;    /* ns a tick in `segment`; 0: not computed yet */
+    double rate; /* ns a tick in `segment`; 0: not computed yet */
+    /* the segment, once a tick in it was converted */
+    sp_ticks from;
+    uint64_t length; /* ticks; 0: none yet */
+    int64_t from_ns, until_ns;
 } sp_timeline_cursor;
 
-int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks);
+/* Any tick, and the cursor moves to its segment. */
+int64_t sp_timeline_seek(sp_timeline_cursor *cursor, sp_ticks ticks);
+
+static inline int64_t sp_timeline_to_ns(sp_timeline_cursor *cursor, sp_ticks ticks)
+{
+    const uint64_t offset = ticks - cursor->from;
+    if (__builtin_expect(offset >= cursor->length, 0)) return sp_timeline_seek(cursor, ticks);
+    const int64_t ns = cursor->from_ns + (int64_t)((double)(int64_t)offset * cursor->rate);
+    /* Rounding must not carry a tick past the next anchor: conversions stay in order across segments. */
+    return ns > cursor->until_ns ? cursor->until_ns : ns;
+}
 
 /* A duration near the end of the timeline, in ns (for counters of ticks, such as a task's running time). */
 int64_t sp_timeline_duration(const sp_timeline *timeline, uint64_t ticks);

@@ -126,7 +126,9 @@ static void leave_chunk(stream *s, size_t row)
     state->chunk = NULL;
     state->at = state->limit = 0;
     if (chunk == NULL) return;
-    sp_spread_add(s->spread, row, chunk->data[SP_COLUMN_END] + state->from, count);
+    const int64_t *durations = chunk->data[SP_COLUMN_END] + state->from;
+    sp_row_sums_add(&state->sums, chunk->data[SP_COLUMN_START] + state->from, durations, count);
+    sp_spread_add(s->spread, row, durations, count);
     chunk->missing -= count;
     if (chunk->missing == 0) write_chunk(s, chunk);
 }
@@ -156,8 +158,8 @@ static void put_call(stream *s, row_state *state, const sp_collected *call)
     if (state->at == state->limit && !next_chunk(s, call->row)) return;
     int64_t *const *data = state->chunk->data;
     const uint64_t at = state->at++;
-    const bool first = state->position++ == s->profile->rows[call->row].first;
-    data[SP_COLUMN_START][at] = first ? call->start_ns : call->start_ns - state->last_start;
+    state->position++;
+    data[SP_COLUMN_START][at] = call->start_ns - state->last_start; /* 0 before the row's first */
     data[SP_COLUMN_END][at] = call->end_ns - call->start_ns;
     state->last_start = call->start_ns;
     if (data[SP_COLUMN_CALL_ID]) {
@@ -177,9 +179,7 @@ static uint32_t take_call(void *context, const sp_collected *call)
     if (s->status != SP_OK) return SP_NO_CALL_ABOVE;
     row_state *state = &s->rows[call->row];
     if (call->row >= s->first && call->row < s->last) put_call(s, state, call);
-    if (!s->summing) return SP_NO_CALL_ABOVE;
-    sp_row_sums_add(&state->sums, call->start_ns, call->end_ns);
-    if (s->paths == NULL) return SP_NO_CALL_ABOVE;
+    if (!s->summing || s->paths == NULL) return SP_NO_CALL_ABOVE;
     return sp_path_stream_add(s->paths, call->above, s->profile->rows[call->row].name, call->thread, call->start_ns,
                               call->end_ns);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,6 +68,39 @@ class Library:
         output = directory / (Path(source).stem + sysconfig.get_config_var("EXT_SUFFIX"))
         include = f"-isystem{sysconfig.get_path('include')}"
         return self.compile(source, output, "-shared", "-fPIC", include, *arguments, **options)
+
+    def cython_module(self, source: str, directory: Path) -> Path:
+        """Make a module of a Cython source of tests/native."""
+        code = directory / f"{Path(source).stem}.c"
+        _run(directory, sys.executable, "-m", "cython", SOURCES / source, "-o", code)
+        return self._link_module(directory, Path(source).stem, "cc", [code])
+
+    def f2py_module(self, source: str, directory: Path) -> Path:
+        """Make a module of a Fortran source of tests/native: what `f2py -c` does, with the compilers that are here."""
+        import numpy.f2py
+
+        name, include = Path(source).stem, Path(numpy.f2py.get_include())
+        module = self.prefix / "share/scope_profiler/fortran/scope_profiler.f90"
+        _run(directory, sys.executable, "-m", "numpy.f2py", SOURCES / source, "-m", name, "--lower")
+        _run(directory, "gfortran", "-fPIC", "-c", module, SOURCES / source)
+        objects = [directory / "scope_profiler.o", directory / f"{name}.o"]
+        code = [directory / f"{name}module.c", include / "fortranobject.c"]
+        includes = [f"-I{include}", f"-I{numpy.get_include()}", "-lgfortran"]
+        return self._link_module(directory, name, "cc", [*code, *objects], includes)
+
+    def _link_module(
+        self, directory: Path, name: str, compiler: str, sources: list[Path], more: Iterable[str] = ()
+    ) -> Path:
+        output = directory / (name + sysconfig.get_config_var("EXT_SUFFIX"))
+        include = f"-I{sysconfig.get_path('include')}"
+        options = ["-shared", "-fPIC", "-O1", "-g", "-w", include, self.include]
+        _run(directory, compiler, *options, *sources, "-o", output, *more, *self.shared())
+        return output
+
+
+def _run(directory: Path, *command: object) -> None:
+    done = subprocess.run([str(word) for word in command], cwd=directory, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
 def trees(results: Any, rank: int = 0) -> dict[tuple[int, int], list[Any]]:

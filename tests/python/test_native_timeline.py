@@ -14,7 +14,8 @@ from native_code import sorted_trees
 
 @pytest.fixture(scope="module")
 def modules(native_library, tmp_path_factory):
-    """A directory with the native code: a shared library, a pybind11 module with a copy of its own, an extension module."""
+    """A directory with the native code: a shared library, a pybind11 module with a copy of its own, an extension module, a Cython
+    and an f2py module."""
     directory = tmp_path_factory.mktemp("native")
     native_library.compile("kernel.c", directory / "libkernel.so", "-shared", "-fPIC", "-fopenmp")
     native_library.module(
@@ -26,6 +27,8 @@ def modules(native_library, tmp_path_factory):
         static=True,
     )
     native_library.module("module_c.c", directory, "-Wl,--exclude-libs,ALL", "-Wno-pedantic", std="c11", static=True)
+    native_library.cython_module("module_cython.pyx", directory)
+    native_library.f2py_module("module_f2py.f90", directory)
     return directory
 
 
@@ -48,7 +51,7 @@ def told(results):
 """
 
 MIXED = """
-import cffi, module_c, module_cpp
+import cffi, module_c, module_cpp, module_cython, module_f2py
 ffi = cffi.FFI()
 ffi.cdef("void kernel_run(int);")
 through_cffi = ffi.dlopen(sys.path[0] + "/libkernel.so")
@@ -64,6 +67,8 @@ async def task(steps):
         module_cpp.call_without_gil(1)
         await asyncio.sleep(0.001)
         kernel.kernel_run(steps)
+        module_cython.work(steps)
+        module_f2py.work(steps)
 
 async def tasks():
     await asyncio.gather(task(1), task(2))
@@ -72,6 +77,8 @@ def thread():
     with sp.region("py.thread"):
         kernel.kernel_run(3)
         module_c.around(inside)
+        module_cython.work(1, inside)
+        module_f2py.work(2)
 
 with sp.session(output=None, verbose=False, return_results=True, track_async=True) as run:
     with sp.region("py.main"):
@@ -83,6 +90,8 @@ with sp.session(output=None, verbose=False, return_results=True, track_async=Tru
         except RuntimeError:
             pass
         module_c.around(inside)
+        module_cython.work(2, inside)
+        module_f2py.work(1)
         kernel.kernel_openmp(3)
     threads = [threading.Thread(target=thread, name=f"python-{i}") for i in range(2)]
     for one in threads: one.start()
@@ -98,18 +107,27 @@ def kernel(steps):
     return ["c.kernel", ["c.step"] * steps]
 
 
+def cython(steps, *inside):
+    return ["cython.work", [*["cython.step"] * steps, *inside]]
+
+
+def fortran(steps):
+    return ["f2py.work", ["f2py.step"] * steps]
+
+
 def test_every_kind_of_native_code_is_on_the_lane_that_calls_it(python, modules):
     lanes = run(python, modules, PREPARE + MIXED)
-    around = ["ext.around", [["py.inside", [kernel(1)]]]]
+    inside = ["py.inside", [kernel(1)]]
+    around = ["ext.around", [inside]]
     part = ["omp.part", [kernel(1)]]
-    main = [kernel(2), kernel(1), ["cpp.compute", ["cpp.inner"] * 2], "cpp.fail", around, part]
+    main = [kernel(2), kernel(1), ["cpp.compute", ["cpp.inner"] * 2], "cpp.fail", around, cython(2, inside), fortran(1), part]
     by_name = {name: nodes for name, task, nodes in lanes if task < 0}
     assert by_name["MainThread"] == [["py.main", main]]
-    assert by_name["python-0"] == by_name["python-1"] == [["py.thread", [kernel(3), around]]]
+    assert by_name["python-0"] == by_name["python-1"] == [["py.thread", [kernel(3), around, cython(1, inside), fortran(2)]]]
     assert [by_name[f"native-{i}"] for i in range(3)] == [[kernel(2)]] * 3
     tasks = sorted_trees(nodes for _, task, nodes in lanes if task >= 0)
     compute = ["cpp.compute", ["cpp.inner"]]
-    assert tasks == sorted_trees([[["py.task", [kernel(n), compute, kernel(n)]]] for n in (1, 2)])
+    assert tasks == sorted_trees([[["py.task", [kernel(n), compute, kernel(n), cython(n), fortran(n)]]] for n in (1, 2)])
     # What is left are the threads of OpenMP and of std::thread, which only the system can name.
     rest = [nodes for name, task, nodes in lanes if task < 0 and not name.startswith(("Main", "python-", "native-"))]
     assert sorted_trees(rest) == sorted_trees([[part], [part], [compute]])

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/wrap.h"
+
 /* -- the lanes of a rank ---------------------------------------------------------------------------------------------- */
 
 static int kind_of(int64_t lane)
@@ -123,7 +125,7 @@ static void add_lane(sp_rank_lanes *lanes, sp_track key, const sp_track *track, 
     sp_lane_entry *lane = &lanes->lanes[lanes->count++];
     *lane = (sp_lane_entry){.track = track, .key = key};
     if (key.lane >= 0) lane->task = sp_lane_names_task(names, key.lane);
-    else if (key.lane != SP_LANE_UNKNOWN) lane->thread = sp_lane_names_thread(names, -2 - key.lane);
+    else if (key.lane != SP_LANE_UNKNOWN) lane->thread = sp_lane_names_thread(names, sp_thread_lane(key.lane));
 }
 
 static bool has_track(const sp_tracks *tracks, int64_t lane)
@@ -137,7 +139,7 @@ static void add_idle_lanes(sp_rank_lanes *lanes, const sp_tracks *tracks, sp_lan
 {
     const sp_profile *profile = tracks->profile;
     for (size_t i = 0; i < profile->thread_count; i++) {
-        const sp_track key = {.lane = -2 - profile->threads[i].index};
+        const sp_track key = {.lane = sp_thread_lane(profile->threads[i].index)};
         const bool idle = profile->threads[i].rank == tracks->rank && profile->threads[i].index >= 0;
         if (idle && !has_track(tracks, key.lane)) add_lane(lanes, key, NULL, names);
     }
@@ -161,7 +163,7 @@ static void find_creations(sp_rank_lanes *lanes, const lives *l)
         sp_lane_entry *made = &lanes->lanes[i];
         const sp_task_info *task = made->task;
         if (task == NULL || made->key.extra || !made->lives || task->creator_thread < 0) continue;
-        const int64_t lane = task->creator_task >= 0 ? task->creator_task : -2 - task->creator_thread;
+        const int64_t lane = task->creator_task >= 0 ? task->creator_task : sp_thread_lane(task->creator_thread);
         if (sp_rank_lanes_find(lanes, lane) == NULL) continue;
         const int64_t at = largest(absolute(l->start, task->created_ns), l->origin);
         lanes->creations[lanes->creation_count++] = (sp_creation){lane, at, made};

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/wrap.h"
+
 /* -- order ------------------------------------------------------------------------------------------------------------ */
 
 static sp_status no_memory(sp_error *error, const sp_tracks *tracks)
@@ -533,7 +535,7 @@ char *sp_lane_names_label(sp_lane_names *names, const sp_track *track)
 {
     char *label;
     if (track->lane == SP_LANE_UNKNOWN) label = strdup("unknown lane");
-    else if (track->lane < 0) label = thread_label(names, -2 - track->lane);
+    else if (track->lane < 0) label = thread_label(names, sp_thread_lane(track->lane));
     else label = task_label(names, track->lane);
     if (label == NULL || track->extra == 0) return label;
     char *extra = text_of("%s (overlap %u)", label, (unsigned)track->extra);

@@ -299,7 +299,7 @@ static sp_status write_track_name(writer *w, const sp_tracks *tracks, const sp_t
     }
     free(label);
     if (track->lane == SP_LANE_UNKNOWN) SP_OUTPUT_LITERAL(w->out, ",\"lane\":\"rank\"");
-    else if (track->lane < 0) describe_thread(w, -2 - track->lane);
+    else if (track->lane < 0) describe_thread(w, sp_thread_lane(track->lane));
     else describe_task(w, track->lane);
     end_note(w);
     return SP_OK;
@@ -400,8 +400,8 @@ static int64_t sort_index(writer *w, const sp_track *track)
 {
     if (track->lane == SP_LANE_UNKNOWN) return 0;
     const sp_task_info *task = track->lane >= 0 ? sp_lane_names_task(&w->names, track->lane) : NULL;
-    const int64_t thread = track->lane < 0 ? -2 - track->lane : task ? task->thread_index : -1;
-    return 2 * (thread + 1) + (track->lane >= 0);
+    const int64_t thread = track->lane < 0 ? sp_thread_lane(track->lane) : task ? task->thread_index : -1;
+    return (int64_t)(2 * ((uint64_t)thread + 1) + (track->lane >= 0));
 }
 
 static sp_status write_lane(writer *w, const sp_tracks *tracks, const sp_rank_lanes *lanes, size_t tid)

@@ -7,6 +7,7 @@
 
 #include "analysis/lane_events.h"
 #include "analysis/path_summary.h"
+#include "analysis/wrap.h"
 #include "formats/event_items.h"
 
 #define BLOCK_VALUES ((size_t)1 << 16)
@@ -178,7 +179,7 @@ static int64_t column_sum(const sp_profile *profile, sp_column column, const sp_
 {
     const int64_t *values = profile->columns[column];
     int64_t sum = 0;
-    for (uint64_t i = row->first; values && i < row->first + row->count; i++) sum += values[i] > 0 ? values[i] : 0;
+    for (uint64_t i = row->first; values && i < row->first + row->count; i++) sum = sp_plus(sum, values[i] > 0 ? values[i] : 0);
     return values ? sum : SP_UNKNOWN;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "analysis/lane_events.h"
+#include "analysis/wrap.h"
 #include "formats/event_items.h"
 #include "formats/export.h"
 #include "formats/protobuf.h"
@@ -240,7 +241,7 @@ static uint64_t uuid_of(const writer *w, const sp_rank_lanes *lanes, int64_t lan
 static uint64_t parent_of(const writer *w, const sp_rank_lanes *lanes, const sp_lane_entry *lane)
 {
     if (lane->key.extra > 0) return uuid_of(w, lanes, lane->key.lane);
-    if (lane->task && lane->task->thread_index >= 0) return uuid_of(w, lanes, -2 - lane->task->thread_index);
+    if (lane->task && lane->task->thread_index >= 0) return uuid_of(w, lanes, sp_thread_lane(lane->task->thread_index));
     return w->process_uuid;
 }
 
@@ -249,7 +250,7 @@ static void write_thread(writer *w, const sp_lane_entry *lane, const char *label
     const size_t thread = sp_message_begin(&w->packet, TRACK_THREAD);
     sp_message_varint(&w->packet, THREAD_PID, w->process_number);
     sp_message_varint(&w->packet, THREAD_TID, w->next_number++);
-    sp_message_varint(&w->packet, THREAD_SORT, (uint64_t)(-2 - lane->key.lane));
+    sp_message_varint(&w->packet, THREAD_SORT, (uint64_t)sp_thread_lane(lane->key.lane));
     sp_message_text(&w->packet, THREAD_NAME, label);
     sp_message_end(&w->packet, thread);
     sp_message_varint(&w->packet, TRACK_ORDER, EXPLICIT_ORDER);

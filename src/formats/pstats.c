@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "analysis/call_paths.h"
+#include "analysis/wrap.h"
 #include "core/hash.h"
 #include "formats/export.h"
 #include "formats/utf8.h"
@@ -61,8 +62,8 @@ static void add(numbers *to, const numbers *what)
 {
     to->primitive += what->primitive;
     to->calls += what->calls;
-    to->own += what->own;
-    to->total += what->total;
+    to->own = sp_plus(to->own, what->own);
+    to->total = sp_plus(to->total, what->total);
 }
 
 static void add_caller(writer *w, uint32_t callee, uint32_t by, numbers part)
@@ -357,7 +358,7 @@ static void put_root(writer *w)
 {
     numbers whole = {.primitive = 1, .calls = 1};
     for (uint32_t i = 0; i < w->paths.count; i++) {
-        if (w->paths.nodes[i].parent == SP_NO_CALL) whole.total += w->paths.nodes[i].total_ns;
+        if (w->paths.nodes[i].parent == SP_NO_CALL) whole.total = sp_plus(whole.total, w->paths.nodes[i].total_ns);
     }
     put_root_key(w);
     begin_tuple(w, 5, 0);

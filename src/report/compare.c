@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/wrap.h"
 #include "core/hash.h"
 #include "report/report.h"
 #include "report/table.h"
@@ -52,7 +53,7 @@ static void add_row(pooled *p, const sp_row *row, const sp_row_statistics *s)
     if (calls == 0) return;
     p->ranks++;
     p->calls += calls;
-    p->total += s->total;
+    p->total = sp_plus(p->total, s->total);
     if (first || s->minimum < p->minimum) p->minimum = s->minimum;
     if (first || s->maximum > p->maximum) p->maximum = s->maximum;
     if (first || s->start_minimum < p->start) {
@@ -64,7 +65,7 @@ static void add_row(pooled *p, const sp_row *row, const sp_row_statistics *s)
         p->last = s->last;
     }
     p->gpu_count += s->gpu_count;
-    p->gpu_total += s->gpu_total;
+    p->gpu_total = sp_plus(p->gpu_total, s->gpu_total);
     if (s->total > 0) {
         p->positive++;
         p->positive_sum += (long double)s->total;
@@ -111,7 +112,7 @@ static bool pooled_percentile(const sp_profile *profile, uint32_t name, const sp
     for (size_t i = 0; i < profile->row_count; i++) {
         const sp_row *row = &profile->rows[i];
         if (!is_chosen(row, name, selection)) continue;
-        for (uint64_t c = row->first; c < row->first + row->count; c++) durations[used++] = ends[c] - starts[c];
+        for (uint64_t c = row->first; c < row->first + row->count; c++) durations[used++] = sp_minus(ends[c], starts[c]);
     }
     qsort(durations, used, sizeof *durations, by_value);
     const double place = rank / 100.0 * (double)(used - 1);

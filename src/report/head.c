@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/wrap.h"
 #include "report/report.h"
 
 #define RULE 78
@@ -97,7 +98,7 @@ static int64_t span_of(const sp_profile *profile)
         if (row->statistics.start_minimum < first) first = row->statistics.start_minimum;
         if (row->statistics.end_maximum > last) last = row->statistics.end_maximum;
     }
-    return first == INT64_MAX ? 0 : last - first;
+    return first == INT64_MAX ? 0 : sp_minus(last, first);
 }
 
 static void write_rule(size_t width, sp_text *out)
@@ -124,7 +125,7 @@ void sp_report_banner(const sp_profile *profile, const char *path, int64_t size,
     if (calls) sp_text_format(&facts, ", %.6g s from first call to last", (double)span_of(profile) / 1e9);
     int64_t start, end;
     if (metadata_int(profile, "start_time_ns", &start) && metadata_int(profile, "finalize_time_ns", &end)) {
-        sp_text_format(&facts, ", %.6g s in all", (double)(end - start) / 1e9);
+        sp_text_format(&facts, ", %.6g s in all", (double)sp_minus(end, start) / 1e9);
     }
     write_rule(width, out);
     if (label) {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "analysis/path_summary.h"
+#include "analysis/wrap.h"
 #include "report/report.h"
 #include "report/table.h"
 
@@ -87,7 +88,7 @@ static void add_thread(sp_table *table, const sp_thread_info *thread, const sp_t
     sp_table_format(table, "%llu", usage ? (unsigned long long)usage->count : 0);
     seconds_cell(table, true, usage ? usage->covered : 0);
     seconds_cell(table, thread->cpu_ns >= 0, thread->cpu_ns);
-    seconds_cell(table, ended, thread->end_ns - thread->start_ns);
+    seconds_cell(table, ended, sp_minus(thread->end_ns, thread->start_ns));
     seconds_cell(table, true, thread->start_ns);
     if (ended) seconds_cell(table, true, thread->end_ns);
     else sp_table_cell(table, "alive");
@@ -181,9 +182,9 @@ static bool make_groups(const sp_profile *profile, const entry *entries, size_t 
             group *g = &out->groups[out->count - 1];
             g->tasks++;
             g->done += task->done_ns != SP_UNKNOWN;
-            g->steps += task->steps;
-            g->running += task->running_ns;
-            g->suspended += task->suspended_ns;
+            g->steps = sp_plus(g->steps, task->steps);
+            g->running = sp_plus(g->running, task->running_ns);
+            g->suspended = sp_plus(g->suspended, task->suspended_ns);
         }
         qsort(out->groups, out->count, sizeof *out->groups, by_first);
     }
@@ -236,7 +237,7 @@ static void add_task(sp_table *table, const sp_profile *profile, const sp_task_i
     sp_table_format(table, "%lld", (long long)task->steps);
     seconds_cell(table, true, task->running_ns);
     seconds_cell(table, true, task->suspended_ns);
-    if (done) seconds_cell(table, true, task->done_ns - task->created_ns);
+    if (done) seconds_cell(table, true, sp_minus(task->done_ns, task->created_ns));
     else sp_table_cell(table, "pending");
 }
 

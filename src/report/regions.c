@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "analysis/path_summary.h"
+#include "analysis/wrap.h"
 #include "report/report.h"
 
 #define SESSION "scope_profiler.session"
@@ -90,14 +91,14 @@ static void add_row(path *p, const sp_path_row *row)
     p->mean += apart * (double)row->count / pooled;
     p->calls += row->count;
     p->recursive |= row->recursive;
-    p->inclusive += row->inclusive;
+    p->inclusive = sp_plus(p->inclusive, row->inclusive);
     p->knows_exclusive &= row->exclusive >= 0;
-    p->exclusive += row->exclusive;
+    p->exclusive = sp_plus(p->exclusive, row->exclusive);
     p->knows_covered &= row->covered >= 0;
-    p->covered += row->covered;
-    p->total += s->total;
+    p->covered = sp_plus(p->covered, row->covered);
+    p->total = sp_plus(p->total, s->total);
     p->gpu_calls += s->gpu_count;
-    p->gpu_total += s->gpu_total;
+    p->gpu_total = sp_plus(p->gpu_total, s->gpu_total);
     p->ranks++;
     if (row->inclusive > 0) {
         p->positive_ranks++;
@@ -222,7 +223,7 @@ static int64_t shown_session(const tree *t, bool *within)
         const path *p = &t->paths[i];
         const bool inside = p->parent >= 0 && within[p->parent], is_session = strcmp(p->name, SESSION) == 0;
         within[i] = inside || is_session;
-        if (is_session && !inside) session += p->inclusive;
+        if (is_session && !inside) session = sp_plus(session, p->inclusive);
     }
     return session;
 }
@@ -239,7 +240,7 @@ static int64_t hidden_session(const tree *t)
         if (!row->has_statistics && t->profile->columns[SP_COLUMN_START]) {
             sp_row_statistics_compute(t->profile, row, &statistics);
         }
-        session += row->has_aggregate ? row->aggregate_total : row->count ? statistics.total : 0;
+        session = sp_plus(session, row->has_aggregate ? row->aggregate_total : row->count ? statistics.total : 0);
     }
     return session;
 }
@@ -257,6 +258,7 @@ static bool find_session(tree *t)
     static const sp_region_column with_session[] = {SP_REGION_NAME, SP_REGION_PERCENT, SP_REGION_TOTAL};
     static const sp_region_column without[] = {SP_REGION_NAME, SP_REGION_TOTAL};
     bool *within = calloc(t->count + 1, sizeof *within);
+    if (within == NULL) return false;
     if (within == NULL) return false;
     t->session = shown_session(t, within);
     free(within);

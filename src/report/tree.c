@@ -5,6 +5,7 @@
 
 #include "analysis/resolve.h"
 #include "analysis/tracks.h"
+#include "analysis/wrap.h"
 #include "report/report.h"
 #include "report/table.h"
 
@@ -138,9 +139,9 @@ static bool add_calls(paths *p, const sp_profile *profile, const sp_rank_calls *
         if (!ok) break;
         node *n = &p->nodes[path[i]];
         n->calls++;
-        n->inclusive += tree->end_ns[i] - tree->start_ns[i];
-        n->exclusive += tree->exclusive_ns[i];
-        if (await) n->awaiting += await[row->first + (uint64_t)tree->call[i]];
+        n->inclusive = sp_plus(n->inclusive, sp_minus(tree->end_ns[i], tree->start_ns[i]));
+        n->exclusive = sp_plus(n->exclusive, tree->exclusive_ns[i]);
+        if (await) n->awaiting = sp_plus(n->awaiting, await[row->first + (uint64_t)tree->call[i]]);
     }
     p->awaiting = await != NULL;
     free(path);
@@ -315,7 +316,7 @@ static size_t choose_lanes(paths *p, int64_t limit)
     const lane **longest = malloc((p->lane_count + 1) * sizeof *longest);
     for (size_t i = 0; i < p->lane_count; i++) {
         for (uint32_t root = p->lanes[i].first_root; root != NONE; root = p->nodes[root].next) {
-            p->lanes[i].inclusive += p->nodes[root].inclusive;
+            p->lanes[i].inclusive = sp_plus(p->lanes[i].inclusive, p->nodes[root].inclusive);
         }
         if (longest) longest[i] = &p->lanes[i];
     }

@@ -11,6 +11,7 @@
 #include "formats/export.h"
 #include "formats/hdf5.h"
 #include "formats/utf8.h"
+#include "report/report.h"
 
 void fuzz_fail(const char *what, const char *file, int line)
 {
@@ -243,6 +244,45 @@ static void see_tracks(const sp_profile *profile, uint32_t rank)
     sp_tracks_free(&tracks);
 }
 
+static void write_exports(const sp_profile *profile, const char *path)
+{
+    static sp_exporter *const writers[] = {sp_export_speedscope, sp_export_chrome_trace, sp_export_perfetto,
+                                           sp_export_pstats,     sp_export_folded,       sp_export_csv};
+    sp_error error = {0};
+    const uint32_t rank = profile->row_count ? profile->rows[0].rank : 0;
+    const sp_export what = {.profile = profile, .name = "fuzz", .ranks = &rank, .rank_count = 1};
+    for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) (void)writers[i](&what, path, &error);
+}
+
+static void see_call_tree(const sp_profile *profile, const sp_selection *selection, sp_text *out)
+{
+    sp_error error = {0};
+    bool complete;
+    uint32_t *names = malloc((profile->name_count + 1) * sizeof *names);
+    FUZZ_CHECK(names);
+    for (uint32_t i = 0; i < profile->name_count; i++) names[i] = i;
+    (void)sp_report_tree(profile, names, profile->name_count, selection, 10, -1, 80, out, &complete, &error);
+    free(names);
+}
+
+/* What the native command prints of it. */
+static void see_reports(const sp_profile *profile)
+{
+    sp_text out = {0};
+    sp_error error = {0};
+    const sp_selection all = {0};
+    const sp_region_table table = {.sort = SP_SORT_TOTAL};
+    sp_report_banner(profile, "fuzz", -1, 80, &out);
+    sp_report_metadata(profile, false, &out);
+    (void)sp_report_regions(profile, &table, &out, &error);
+    (void)sp_report_threads(profile, &all, -1, 80, &out, &error);
+    sp_report_tasks(profile, &all, -1, 80, &out);
+    see_call_tree(profile, &all, &out);
+    for (const char *at = out.data; at && *at; at++) FUZZ_CHECK((unsigned char)*at >= 0x20 || *at == '\n');
+    see_text(out.data, out.data != NULL);
+    sp_text_free(&out);
+}
+
 /* Written, it must come back. */
 static void use_files(const sp_profile *profile)
 {
@@ -258,10 +298,7 @@ static void use_files(const sp_profile *profile)
         FUZZ_CHECK(back->call_count == profile->call_count && back->row_count == profile->row_count);
         sp_profile_release(back);
     }
-    const uint32_t rank = profile->row_count ? profile->rows[0].rank : 0;
-    const sp_export what = {.profile = profile, .name = "fuzz", .ranks = &rank, .rank_count = 1};
-    (void)sp_export_speedscope(&what, path, &error);
-    (void)sp_export_chrome_trace(&what, path, &error);
+    write_exports(profile, path);
     unlink(path);
 }
 
@@ -273,6 +310,7 @@ void fuzz_use_profile(const sp_profile *profile, bool deep)
     see_metadata(profile);
     for (size_t i = 0; i < profile->aux_count; i++) see_group(&profile->aux[i].root);
     see_paths(profile);
+    see_reports(profile);
     if (profile->summary_only) return;
     if (profile->row_count) see_tracks(profile, profile->rows[0].rank);
     if (deep) use_files(profile);

@@ -389,7 +389,7 @@ def test_names_cannot_drive_the_terminal(cli: Cli, tmp_path: Path) -> None:
 )
 def test_every_locale_can_show_every_name(cli: Cli, tmp_path: Path, encoding: dict[str, str]) -> None:
     make(tmp_path / "p.h5", {"żółć 🚀": [(0, 10)]})
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "PYTHON"))}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("LC_", "LANG", "PYTHONUTF8", "PYTHONIO", "PYTHONCOERCE"))}
     for arguments in (
         ["inspect", "p.h5"],
         ["inspect", "p.h5", "--tree"],

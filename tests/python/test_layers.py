@@ -71,5 +71,8 @@ def test_foreign_headers_stay_in_their_layer(pattern):
 
 
 def test_the_public_header_needs_only_the_c_library():
-    names = INCLUDE.findall((ROOT / "include" / "scope_profiler.h").read_text(encoding="utf-8"))
-    assert {name for _, name in names} <= {"stdbool.h", "stddef.h", "stdint.h", "time.h"}
+    def names(header):
+        return {name for _, name in INCLUDE.findall((ROOT / "include" / header).read_text(encoding="utf-8"))}
+
+    assert names("scope_profiler.h") <= {"stdbool.h", "stddef.h", "stdint.h", "time.h", "scope_profiler_client.h"}
+    assert names("scope_profiler_client.h") <= {"dlfcn.h", "stdio.h", "stdlib.h", "string.h", "sys/auxv.h"}  # opens the library

@@ -66,6 +66,8 @@ class Run:
     uncollected: int  # entries that no collection has taken, open ones included
     unmatched: int  # exits that no open call belonged to
     lost: int  # calls that found no memory
+    limited: bool  # recording stopped because the spool had reached its limit
+    dropped: tuple[int, int]  # calls that went to keep newer ones, and until when (ns; 0: none)
     unsaved: int  # calls that have ended, are in no file, and not in the spool for want of room
     inherited: bool  # this process is a forked child of the one that opened the run
     spool_path: str | None
@@ -162,6 +164,7 @@ class Recorder:
         spool: str | None = None,  # path of a file to make, in which the run survives its process
         spool_output: str | None = None,  # told in it: where the run will be written
         spool_limit: int = 0,  # bytes; recording stops there. 0: no limit
+        spool_newest: bool = False,  # or, at the limit, the oldest calls go
     ) -> Run:
         """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run."""
     def close(self) -> None:

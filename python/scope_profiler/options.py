@@ -93,6 +93,7 @@ class ProfilingOptions:
     clock: str | None = None
     spool: bool | str | None = None
     spool_limit: int | None = None
+    spool_policy: str | None = None
     mpi_timeout: float | None = None
     mpi_sync_clocks: bool | None = None
 
@@ -145,5 +146,6 @@ class SetupOptions(TypedDict, total=False):
     clock: str | None
     spool: bool | str | None
     spool_limit: int | None
+    spool_policy: str | None
     mpi_timeout: float | None
     mpi_sync_clocks: bool | None

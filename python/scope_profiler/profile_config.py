@@ -79,6 +79,7 @@ class ProfilingConfig:
     clock: str
     spool: bool | str
     spool_limit: int | None
+    spool_policy: str | None
 
     mpi_timeout: float | None
     mpi_sync_clocks: bool

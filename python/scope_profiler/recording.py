@@ -79,6 +79,7 @@ class Recording:
         self._over = False  # reported after its last call could start
         self._reported = 0  # calls that are in a file or were handed out
         self._told = (0, 0)  # unmatched exits and lost calls that a warning has named
+        self._told_dropped = 0
 
     @property
     def inherited(self) -> bool:
@@ -92,7 +93,7 @@ class Recording:
         """
         if self._over:
             return 0
-        return max(0, sum(self.run.call_counts().values()) - self._reported)
+        return max(0, sum(self.run.call_counts().values()) - self._reported - self.run.dropped[0])
 
     def finalize(
         self, *, need_results: bool, need_calls: bool = True, native_traces: Any = None
@@ -146,7 +147,7 @@ class Recording:
         lost = self.run.lost - self._told[1]
         if lost > 0:
             self._told = (self._told[0], self._told[1] + lost)
-            warn(_lost_text(lost))
+            warn(self._lost_text(lost))
 
     def _collect_and_report(
         self, need_results: bool, need_calls: bool, native_traces: Any
@@ -310,6 +311,11 @@ class Recording:
         lost = self.run.lost
         if lost:
             metadata["lost_calls"] = lost
+        dropped, until_ns = self.run.dropped
+        if dropped:
+            metadata.update(dropped_calls=dropped, dropped_until_ns=until_ns)
+        if dropped or self.run.limited:
+            metadata["recording_limited"] = True
         return metadata
 
     def _describe(self, profile: Profile) -> Profile:
@@ -390,8 +396,19 @@ class Recording:
         if unmatched > 0:
             problems.append(f"{_count(unmatched, 'exit')} of regions belonged to no open call")
         if lost > 0:
-            problems.append(_lost_text(lost))
+            problems.append(self._lost_text(lost))
+        dropped = self.run.dropped[0] - self._told_dropped
+        self._told_dropped += dropped
+        if dropped > 0:
+            problems.append(
+                f"the spool reached its limit: {_count(dropped, 'call')}, the oldest, {'was' if dropped == 1 else 'were'} dropped to "
+                "keep newer ones"
+            )
         return problems
+
+    def _lost_text(self, calls: int) -> str:
+        missing = f"{_count(calls, 'call')} found no memory and {'is' if calls == 1 else 'are'} missing"
+        return f"recording stopped at the limit of the spool's size: {missing}" if self.run.limited else missing
 
 
 def warn(message: str) -> None:
@@ -409,10 +426,6 @@ def warn(message: str) -> None:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _lost_text(calls: int) -> str:
-    return f"{_count(calls, 'call')} found no memory and {'is' if calls == 1 else 'are'} missing"
 
 
 def warn_dropped(calls: int) -> None:

@@ -38,6 +38,7 @@ PERF_EVENTS: Final = (
 )
 
 CLOCKS: Final = ("auto", "tsc", "monotonic")
+SPOOL_POLICIES: Final = ("stop", "newest")  # what happens at spool_limit
 SMALLEST_SPOOL: Final = 1 << 20  # bytes; what a run of a few threads needs besides its calls
 
 COMPRESSIONS: Final = ("auto", "gzip", "lzf", "zstd")
@@ -223,6 +224,7 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "clock": ("auto", _choice(CLOCKS)),
     "spool": ("auto", check_spool),
     "spool_limit": (None, _spool_limit),
+    "spool_policy": (None, _choice(SPOOL_POLICIES)),
     "mpi_timeout": (None, _seconds),
     "mpi_sync_clocks": (False, _flag),
 }

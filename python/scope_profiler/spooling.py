@@ -23,6 +23,8 @@ __all__ = ["SUFFIX", "open_run", "orphans"]
 
 SUFFIX = ".spool"
 VARIABLE = "SCOPE_PROFILER_SPOOL"
+LIMIT = "SCOPE_PROFILER_SPOOL_LIMIT"
+POLICY = "SCOPE_PROFILER_SPOOL_POLICY"
 
 _number = 0  # of the last spool that this process made
 _told: set[str] = set()  # orphans that a warning has named
@@ -48,10 +50,11 @@ def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run
         return recorder.open(**options)
     if not wanted:
         return recorder.open(**options)
+    limit, policy = _limit(config)
     if config.link is None or config.link.rank == 0:
         _tell_orphans(output)
     try:
-        run = _open_spooled(recorder, output, config.spool_limit or 0, options)
+        run = _open_spooled(recorder, output, limit, policy == "newest", options)
     except OSError as error:
         warn(f"calls are lost if the process is killed before they are written: {error.strerror or error}")
         return recorder.open(**options)
@@ -84,13 +87,31 @@ def _environment_choice() -> bool | str:
     return _WORDS[word]
 
 
-def _open_spooled(recorder: Recorder, output: str, limit: int, options: dict[str, Any]) -> Run:
+def _limit(config: ProfilingConfig) -> tuple[int, str]:
+    """Bytes (0: no limit) and what happens there; the environment chooses where the settings do not."""
+    from .settings import check_setting
+
+    limit, policy = config.spool_limit, config.spool_policy
+    if limit is None and os.environ.get(LIMIT):
+        try:
+            limit = check_setting("spool_limit", int(os.environ[LIMIT]))
+        except ValueError:
+            raise ValueError(f"the environment variable {LIMIT} is a number of bytes, at least a MiB, not {os.environ[LIMIT]!r}") from None
+    if policy is None and os.environ.get(POLICY):
+        try:
+            policy = check_setting("spool_policy", os.environ[POLICY])
+        except ValueError:
+            raise ValueError(f"the environment variable {POLICY} is stop or newest, not {os.environ[POLICY]!r}") from None
+    return limit or 0, policy or "stop"
+
+
+def _open_spooled(recorder: Recorder, output: str, limit: int, newest: bool, options: dict[str, Any]) -> Run:
     global _number
     while True:
         _number += 1
         path = f"{output}.{os.getpid()}-{_number}{SUFFIX}"
         try:
-            return recorder.open(spool=path, spool_output=output, spool_limit=limit, **options)
+            return recorder.open(spool=path, spool_output=output, spool_limit=limit, spool_newest=newest, **options)
         except FileExistsError:  # an earlier process with this number left it
             continue
 

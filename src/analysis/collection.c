@@ -628,6 +628,7 @@ void sp_collection_keep(sp_collection *c)
     for (size_t i = 0; i < c->source_count; i++) mark_source(&c->sources[i], run->store == NULL);
     lock_all(run);
     run->collected += c->profile->call_count;
+    run->kept = run->store != NULL;
     if (run->store == NULL) clean_up(run);
     unlock_all(run);
     sp_fork_release();
@@ -680,6 +681,7 @@ void sp_run_confirm(sp_run *run)
     pthread_mutex_lock(&run->collecting);
     lock_all(run);
     run->reported = true;
+    run->kept = false;
     sp_note(run, SP_NOTE_CONFIRM, run->collection, "");
     for (sp_log *log = run->logs; log; log = log->next_of_run) confirm_log(log);
     clean_up(run);

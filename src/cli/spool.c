@@ -122,6 +122,12 @@ static int run_recover(cli *c)
         sp_text_add(&out, " holds no call that is not written\n");
     }
     if (code == 0 && salvage.incomplete) sp_text_add(&out, "the disk was full: later calls may have been in memory only, and are missing\n");
+    if (code == 0 && salvage.dropped_calls) {
+        char line[128];
+        snprintf(line, sizeof line, "the spool had reached its limit: the oldest calls were dropped to keep newer ones (%llu)\n",
+                 (unsigned long long)salvage.dropped_calls);
+        sp_text_add(&out, line);
+    }
     if (code == 0 && salvage.limited) sp_text_add(&out, "recording had stopped at the limit of the spool's size: later calls are missing\n");
     if (code == 0) code = dispose(c, path, &info, &salvage, &out);
     const int printed = cli_print(c, &out);

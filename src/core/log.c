@@ -5,6 +5,7 @@
 #include "core/note.h"
 #include "core/run.h"
 #include "core/task.h"
+#include "core/window.h"
 #include "platform/platform.h"
 
 #define MAPPED_BLOCK ((size_t)2 << 20) /* one huge page */
@@ -24,7 +25,25 @@ static size_t next_block_bytes(const sp_log *log)
         return (slots < FIRST_BLOCK_LIMIT ? slots : FIRST_BLOCK_LIMIT) * log->stride;
     }
     const size_t last = (size_t)(log->tail->end - log->tail->begin);
-    return last * 8 > SMALL_BLOCK_LIMIT ? MAPPED_BLOCK : last * 8;
+    const size_t next = last * 8 > SMALL_BLOCK_LIMIT ? MAPPED_BLOCK : last * 8;
+    const size_t largest = log->run->store ? log->run->store->largest_block : 0;
+    return largest && next > largest ? largest : next;
+}
+
+/* Whether it is worth another try. If not, errno tells whether recording stops. */
+static bool make_room(sp_run *run, size_t bytes)
+{
+    const sp_room room = sp_run_drop_oldest(run, bytes);
+    errno = room == SP_ROOM_NONE ? EDQUOT : ENOSPC;
+    return room == SP_ROOM_MADE;
+}
+
+static void note_limit(sp_run *run)
+{
+    if (atomic_exchange_explicit(&run->limited, true, memory_order_relaxed)) return;
+    pthread_mutex_lock(&run->lock);
+    sp_note(run, SP_NOTE_LIMIT, 0, "");
+    pthread_mutex_unlock(&run->lock);
 }
 
 /*
@@ -35,8 +54,10 @@ static bool take_from_store(sp_block *block, const sp_log *log, size_t bytes)
 {
     sp_store *store = log->run->store;
     if (store == NULL) return false;
-    block->bytes = bytes;
-    block->begin = store->operations->map(store, SP_CHUNK_EVENTS, (uint32_t)log->row->index, log->stride, &block->bytes);
+    do {
+        block->bytes = bytes;
+        block->begin = store->operations->map(store, SP_CHUNK_EVENTS, (uint32_t)log->row->index, log->stride, &block->bytes);
+    } while (block->begin == NULL && errno == EDQUOT && store->keeps_newest && make_room(log->run, bytes));
     if (block->begin == NULL) return false;
     block->memory = SP_BLOCK_STORED;
     block->store = sp_store_share(store);
@@ -52,6 +73,7 @@ static sp_block *block_new(const sp_log *log, size_t bytes)
         block->memory = map ? SP_BLOCK_MAPPED : SP_BLOCK_HEAP;
         block->bytes = map ? (bytes + MAPPED_BLOCK - 1) / MAPPED_BLOCK * MAPPED_BLOCK : bytes;
         const bool stop = log->run->store && errno == EDQUOT;
+        if (stop) note_limit(log->run);
         block->begin = stop ? NULL : map ? sp_platform_map(block->bytes) : malloc(block->bytes);
     }
     if (block->begin == NULL) {

@@ -98,6 +98,14 @@ void sp_note_anchors(sp_run *run)
     }
 }
 
+void sp_note_dropped(sp_run *run)
+{
+    const uint64_t numbers[2] = {run->dropped_calls, run->dropped_until};
+    const void *const parts[1] = {numbers};
+    const size_t sizes[1] = {sizeof numbers};
+    put(run, SP_NOTE_DROPPED, 0, parts, sizes, 1);
+}
+
 sp_mark sp_note_place(const sp_run *run, const sp_block *block, const char *at, uint32_t row, uint32_t stride)
 {
     return (sp_mark){.owner = row, .index = (uint32_t)((size_t)(at - block->begin) / stride),

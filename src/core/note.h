@@ -14,6 +14,9 @@ void sp_note_task_name(sp_run *run, const sp_task *task);
 /* Anchors that the store has not been told of yet. */
 void sp_note_anchors(sp_run *run);
 
+/* How many calls went so far, and until when. */
+void sp_note_dropped(sp_run *run);
+
 /* Where a slot of a block of the store is. */
 sp_mark sp_note_place(const sp_run *run, const sp_block *block, const char *at, uint32_t row, uint32_t stride);
 

@@ -150,6 +150,7 @@ void sp_block_free(sp_block *block)
         break;
     case SP_BLOCK_BORROWED: break;
     }
+    free(block->kept);
     free(block);
 }
 

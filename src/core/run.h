@@ -55,6 +55,10 @@ struct sp_run {
     uint64_t collected;     /* calls that were collected */
     uint32_t collection;    /* number of the last one, for the store */
     bool reported;          /* a collection was confirmed */
+    bool kept;              /* one has calls that a store keeps until they are confirmed */
+    uint64_t dropped_calls; /* that went to keep newer ones (window.h) */
+    sp_ticks dropped_until; /* none of them ended later */
+    _Atomic(bool) limited;  /* the store's limit was reached, and recording stopped */
     sp_region_info **regions;
     size_t region_count, region_size;
     uint32_t *region_index; /* open addressing over the names: id + 1, 0 = empty */

@@ -30,6 +30,7 @@ typedef enum sp_note_kind {
     SP_NOTE_LIMIT = 10,      /* the limit was reached */
     SP_NOTE_FILE = 11,       /* the collection with this number is in a file that is about to be put in place */
     SP_NOTE_FULL = 12,       /* there was no room for what came next, and it is in no store */
+    SP_NOTE_DROPPED = 13,    /* calls went to keep newer ones */
 } sp_note_kind;
 
 /* A slot in a store, or how far a log was read: in the block with this sequence, up to the slot `index`. */
@@ -49,12 +50,16 @@ static inline int sp_mark_compare(const void *a, const void *b)
 
 typedef struct sp_store_operations {
     /* Zeroed memory for about `bytes`; *bytes becomes what there is. `owner`: the row of the log, or the page of tasks.
-     * NULL when there is no room; errno tells why. */
+     * NULL when there is no room; errno tells why: EDQUOT is the store's own limit. */
     void *(*map)(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint32_t stride, size_t *bytes);
     /* Memory that is written rarely from now on may leave; what is in it stays. */
     void (*park)(sp_store *store, void *memory, size_t bytes);
     /* The contents are not needed any more. */
     void (*drop)(sp_store *store, void *memory, size_t bytes);
+    /* Whether dropping the block, or thinning it, gives room back. */
+    bool (*can_drop)(sp_store *store, const void *memory);
+    /* [from, to) of the block `memory` becomes zero, and whole pages of it are given back. */
+    void (*thin)(sp_store *store, void *memory, char *from, char *to);
     /* Which block it is, in order of the calls of map. */
     uint64_t (*sequence)(const sp_store *store, const void *memory);
     /* Append a note: its parts one after the other. False when there is no room. */
@@ -70,6 +75,8 @@ typedef struct sp_store_operations {
 
 struct sp_store {
     const sp_store_operations *operations;
+    bool keeps_newest;    /* at the limit: the oldest calls go. Else recording stops. */
+    size_t largest_block; /* bytes of slots, so that the limit is many blocks; 0: any */
     _Atomic(int) references; /* its maker, the run, and every block */
 };
 

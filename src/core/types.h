@@ -90,6 +90,7 @@ typedef struct sp_block {
     size_t bytes;  /* of the mapping or allocation at begin */
     uint8_t memory; /* sp_block_memory */
     sp_store *store; /* of SP_BLOCK_STORED; the block holds a reference */
+    sp_slot **kept; /* of a block that was dropped but for these, NULL behind them; else NULL (run->lock) */
     bool finished; /* collector: every slot was collected; its marks are not in the slots */
     sp_log *buried_from;           /* registry: its log, when it is in the graveyard */
     struct sp_block *next_buried;

@@ -21,6 +21,7 @@ typedef struct sp_spool_options {
     const char *output;    /* the file that the run will be written to: told in the header */
     bool tracks_threads, tracks_tasks;
     uint64_t limit;        /* bytes the file may take; 0: no limit */
+    bool keeps_newest;     /* at the limit the oldest calls go; else recording stops */
 } sp_spool_options;
 
 /* Make a spool. SP_ERR_IO names the path. */
@@ -52,6 +53,8 @@ typedef struct sp_salvage {
     uint64_t open_calls;     /* calls that had not ended; they end at the last moment that the spool knows */
     uint64_t damaged_bytes;  /* of the file that could not be understood and were left out */
     bool limited;            /* recording had stopped because the limit was reached */
+    uint64_t dropped_calls;  /* or these went to keep newer ones */
+    uint64_t dropped_until;  /* ticks; none of them ended later */
     bool incomplete;         /* there was no room for all calls: those that are missing were in memory only */
 } sp_salvage;
 

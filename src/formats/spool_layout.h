@@ -8,6 +8,8 @@
 #define SP_SPOOL_MAGIC "SPSPOOL\n"
 #define SP_SPOOL_PAGE 4096u
 #define SP_SPOOL_ENDIAN 0x01020304u
+#define SP_CHUNK_GONE 1u    /* the contents are of no use any more */
+#define SP_CHUNK_THINNED 2u /* slots without a start lie between others */
 #define SP_CHUNK_MAGIC 0x4b435053u /* "SPCK" */
 
 typedef struct sp_spool_header {
@@ -37,7 +39,7 @@ typedef struct sp_chunk_header {
     uint32_t stride;
     uint64_t sequence; /* in order of allocation: the blocks of one thread follow it */
     uint32_t crc;      /* of everything before it */
-    _Atomic(uint32_t) dropped; /* 1: the contents are of no use any more */
+    _Atomic(uint32_t) dropped; /* SP_CHUNK_GONE, SP_CHUNK_THINNED */
     uint8_t reserved[24];
 } sp_chunk_header;
 

@@ -50,6 +50,7 @@ typedef struct file_note {
 
 typedef struct reader {
     const char *path;
+    int file_descriptor;
     char *memory;
     uint64_t size;
     bool locked; /* by its writer */
@@ -85,14 +86,18 @@ static sp_status map_file(reader *r, sp_error *error)
     }
     r->size = (uint64_t)status.st_size;
     r->memory = mmap(NULL, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
-    const int system = errno;
-    close(file);
+    r->file_descriptor = file;
     if (r->memory == MAP_FAILED) {
         r->memory = NULL;
-        errno = system;
         return sp_fail_errno(error, SP_ERR_IO, "cannot map the spool %s", r->path);
     }
     return SP_OK;
+}
+
+static void unmap_file(reader *r)
+{
+    if (r->memory) munmap(r->memory, r->size);
+    if (r->file_descriptor >= 0) close(r->file_descriptor);
 }
 
 #define LATEST (UINT64_C(1) << 61) /* of ticks and ns: sums of two fit 64 bits */
@@ -132,7 +137,7 @@ static bool writer_lives(const reader *r)
 
 sp_status sp_spool_inspect(const char *path, sp_spool_info *info, sp_error *error)
 {
-    reader r = {.path = path};
+    reader r = {.path = path, .file_descriptor = -1};
     sp_status status = map_file(&r, error);
     if (status == SP_OK) status = check_header(&r, error);
     if (status == SP_OK) {
@@ -140,7 +145,7 @@ sp_status sp_spool_inspect(const char *path, sp_spool_info *info, sp_error *erro
                                 .tracks_threads = r.header->tracks & 1, .tracks_tasks = r.header->tracks & 2};
         memcpy(info->output, r.header->output, sizeof info->output);
     }
-    if (r.memory) munmap(r.memory, r.size);
+    unmap_file(&r);
     return status;
 }
 
@@ -182,18 +187,27 @@ static int by_sequence(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+/* Chunks that went leave holes, which need not be read: the page of the next data, or `end`. */
+static uint64_t behind_hole(const reader *r, uint64_t offset, uint64_t end)
+{
+    const off_t data = lseek(r->file_descriptor, (off_t)offset, SEEK_DATA);
+    if (data < 0) return errno == ENXIO ? end : offset;
+    return (uint64_t)data / SP_SPOOL_PAGE * SP_SPOOL_PAGE;
+}
+
 /* Chunks begin on pages. A page that begins none and is not empty is damage; the search goes on behind it. */
 static sp_status find_chunks(reader *r, sp_error *error)
 {
     const uint64_t whole = r->size / SP_SPOOL_PAGE * SP_SPOOL_PAGE;
     for (uint64_t offset = SP_SPOOL_PAGE; offset < whole;) {
         if (!chunk_is_whole(r, offset)) {
-            if (!page_is_empty(r->memory + offset)) r->salvage.damaged_bytes += SP_SPOOL_PAGE;
-            offset += SP_SPOOL_PAGE;
+            const bool empty = page_is_empty(r->memory + offset);
+            if (!empty) r->salvage.damaged_bytes += SP_SPOOL_PAGE;
+            offset = empty ? behind_hole(r, offset + SP_SPOOL_PAGE, whole) : offset + SP_SPOOL_PAGE;
             continue;
         }
         const sp_chunk_header *header = (const sp_chunk_header *)(r->memory + offset);
-        const bool live = atomic_load_explicit(&header->dropped, memory_order_acquire) == 0;
+        const bool live = atomic_load_explicit(&header->dropped, memory_order_acquire) != SP_CHUNK_GONE;
         if (live && !add_chunk(r, offset)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
         offset += header->bytes;
     }
@@ -306,6 +320,16 @@ static void read_file_note(reader *r, uint32_t number, const char *at, const cha
     r->file = (file_note){number, numbers[0], numbers[1], (int64_t)numbers[2], at + sizeof numbers};
 }
 
+static void read_dropped(reader *r, const char *at, const char *end)
+{
+    uint64_t numbers[2];
+    if ((size_t)(end - at) < sizeof numbers) return;
+    memcpy(numbers, at, sizeof numbers);
+    if (numbers[0] > FARTHEST || !is_plausible(r, numbers[1])) return;
+    r->salvage.dropped_calls = numbers[0];
+    r->salvage.dropped_until = numbers[1];
+}
+
 static bool read_note(reader *r, const sp_note_header *note)
 {
     const char *at = (const char *)(note + 1), *end = at + note->size;
@@ -326,6 +350,7 @@ static bool read_note(reader *r, const sp_note_header *note)
         break;
     case SP_NOTE_FILE: read_file_note(r, note->index, at, end); break;
     case SP_NOTE_LIMIT: r->salvage.limited = true; break;
+    case SP_NOTE_DROPPED: read_dropped(r, at, end); break;
     case SP_NOTE_FULL: r->salvage.incomplete = true; break;
     case SP_NOTE_TASK_NAME: break; /* read when the tasks are there */
     }
@@ -514,10 +539,13 @@ static sp_status read_events(reader *r, sp_error *error)
         }
         sp_mark place = {.owner = row, .sequence = chunk->header->sequence};
         char *begin = (char *)(chunk->header + 1), *limit = (char *)chunk->header + chunk->bytes, *end = begin;
-        while (limit - end >= (ptrdiff_t)stride && atomic_load_explicit(&((sp_slot *)end)->start, memory_order_acquire)) {
-            check_slot(r, (sp_slot *)end, &place);
-            place.index++;
-            end += stride;
+        const bool thinned = atomic_load_explicit(&chunk->header->dropped, memory_order_relaxed) == SP_CHUNK_THINNED;
+        for (char *slot = begin; limit - slot >= (ptrdiff_t)stride; slot += stride, place.index++) {
+            const bool there = atomic_load_explicit(&((sp_slot *)slot)->start, memory_order_acquire) != 0;
+            if (!there && !thinned) break;
+            if (!there) continue;
+            check_slot(r, (sp_slot *)slot, &place);
+            end = slot + stride;
         }
         if (end > begin && !sp_run_restore_block(r->run, row, begin, end)) {
             return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
@@ -533,7 +561,7 @@ static sp_status close_open_calls(reader *r, sp_error *error)
         for (sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_relaxed)) {
             for (char *at = block->begin; at < block->end; at += log->stride) {
                 sp_slot *slot = (sp_slot *)at;
-                if (atomic_load_explicit(&slot->end, memory_order_relaxed) != SP_SLOT_OPEN) continue;
+                if (!sp_slot_is_open(slot)) continue;
                 const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
                 const sp_ticks start = atomic_load_explicit(&slot->start, memory_order_relaxed);
                 if (!remember_open(r, region, start)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
@@ -636,6 +664,13 @@ static sp_status set_metadata(reader *r, sp_profile *profile, sp_error *error)
         status = sp_profile_set_int(profile, "recovered_damaged_bytes", (int64_t)r->salvage.damaged_bytes);
     }
     if (status == SP_OK && r->salvage.limited) status = sp_profile_set_bool(profile, "recording_limited", true);
+    if (status == SP_OK && r->salvage.dropped_calls) {
+        sp_timeline_cursor cursor = {.timeline = &r->run->timeline};
+        const int64_t until = sp_timeline_to_ns(&cursor, r->salvage.dropped_until);
+        status = sp_profile_set_bool(profile, "recording_limited", true);
+        if (status == SP_OK) status = sp_profile_set_int(profile, "dropped_calls", (int64_t)r->salvage.dropped_calls);
+        if (status == SP_OK) status = sp_profile_set_int(profile, "dropped_until_ns", until);
+    }
     if (status == SP_OK && r->salvage.incomplete) status = sp_profile_set_bool(profile, "recovered_incomplete", true);
     sp_timeline_cursor cursor = {.timeline = &r->run->timeline};
     if (status == SP_OK) {
@@ -667,7 +702,7 @@ static sp_status rebuild(reader *r, sp_error *error)
 
 sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_salvage *salvage, sp_error *error)
 {
-    reader r = {.path = path};
+    reader r = {.path = path, .file_descriptor = -1};
     sp_profile *profile = NULL;
     sp_status status = map_file(&r, error);
     if (status == SP_OK) status = check_header(&r, error);
@@ -679,7 +714,7 @@ sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_sa
         status = sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", path);
     }
     if (r.run) sp_run_drop(r.run);
-    if (r.memory) munmap(r.memory, r.size);
+    unmap_file(&r);
     free(r.chunks);
     free(r.open);
     free(r.reached);

@@ -37,6 +37,8 @@ typedef struct sp_extent {
     bool small;     /* cut from an arena */
     bool full;      /* parked: all of its calls have begun */
     bool spare;     /* dropped, waiting to be taken up again */
+    bool shared;    /* a forked child may be reading it */
+    size_t given;   /* bytes of it that were given back to the file system */
 } sp_extent;
 
 typedef struct sp_spool {
@@ -46,7 +48,8 @@ typedef struct sp_spool {
     uint64_t limit;
     pthread_mutex_t lock; /* all below */
     sp_spool_header *header;
-    uint64_t used; /* bytes of the file */
+    uint64_t used;     /* length of the file */
+    uint64_t occupied; /* bytes of it that take room: what the limit is about */
     uint64_t sequence;
     sp_extent *extents;
     size_t extent_count, extent_size;
@@ -59,8 +62,6 @@ typedef struct sp_spool {
     size_t arena_used;
     char *journal; /* the chunk being appended to */
     size_t journal_used, journal_bytes;
-    bool forked;    /* a child may be reading the chunks that there are */
-    bool limited;   /* the limit was reached */
     bool full;      /* there was no room once */
     bool finished;  /* nothing is written any more */
     bool inherited; /* this process is a forked child: memory is private, the file is the parent's */
@@ -106,11 +107,11 @@ static bool write_zeros(int file, uint64_t offset, size_t bytes)
     return true;
 }
 
-/* Room for `bytes` more at the end of the file: its offset, or 0 with errno. */
-static uint64_t extend(sp_spool *spool, size_t bytes)
+/* Room for `bytes` more at the end of the file: its offset, or 0 with errno. `beyond`: whatever the limit is. */
+static uint64_t extend(sp_spool *spool, size_t bytes, bool beyond)
 {
     const uint64_t offset = spool->used, end = offset + bytes;
-    if (spool->limit && end > spool->limit) {
+    if (spool->limit && !beyond && spool->occupied + bytes > spool->limit) {
         errno = EDQUOT;
         return 0;
     }
@@ -120,6 +121,7 @@ static uint64_t extend(sp_spool *spool, size_t bytes)
     }
     if (!write_zeros(spool->file, offset, bytes)) return 0;
     spool->used = end;
+    spool->occupied += bytes;
     return offset;
 }
 
@@ -141,12 +143,12 @@ static sp_extent *extent_new(sp_spool *spool)
     return &spool->extents[spool->extent_count];
 }
 
-/* Take up a small chunk of exactly this size that was dropped. */
-static sp_extent *reuse(sp_spool *spool, size_t bytes)
+/* Take up a small chunk that was dropped: of this size, or at least of this size. */
+static sp_extent *reuse(sp_spool *spool, size_t bytes, bool larger)
 {
     for (size_t i = 0; spool->spare_count && i < spool->extent_count; i++) {
         sp_extent *extent = &spool->extents[i];
-        if (!extent->spare || extent->bytes != bytes) continue;
+        if (!extent->spare || extent->bytes < bytes || (extent->bytes > bytes && !larger)) continue;
         extent->spare = false;
         spool->spare_count--;
         return extent;
@@ -154,12 +156,12 @@ static sp_extent *reuse(sp_spool *spool, size_t bytes)
     return NULL;
 }
 
-static bool arena_new(sp_spool *spool)
+static bool arena_new(sp_spool *spool, bool beyond)
 {
     char **arenas = realloc(spool->arenas, (spool->arena_count + 1) * sizeof *arenas);
     if (arenas == NULL) return false;
     spool->arenas = arenas;
-    const uint64_t offset = extend(spool, ARENA_BYTES);
+    const uint64_t offset = extend(spool, ARENA_BYTES, beyond);
     char *memory = offset ? map_range(spool, offset, ARENA_BYTES) : NULL;
     if (memory == NULL) return false;
     arenas[spool->arena_count++] = memory;
@@ -168,11 +170,11 @@ static bool arena_new(sp_spool *spool)
     return true;
 }
 
-static sp_extent *cut(sp_spool *spool, size_t bytes)
+static sp_extent *cut(sp_spool *spool, size_t bytes, bool beyond)
 {
     sp_extent *extent = extent_new(spool);
     if (extent == NULL) return NULL;
-    if ((spool->arena_count == 0 || spool->arena_used + bytes > ARENA_BYTES) && !arena_new(spool)) return NULL;
+    if ((spool->arena_count == 0 || spool->arena_used + bytes > ARENA_BYTES) && !arena_new(spool, beyond)) return NULL;
     *extent = (sp_extent){.memory = spool->arenas[spool->arena_count - 1] + spool->arena_used,
                           .offset = spool->arena_offset + spool->arena_used, .bytes = bytes, .small = true};
     spool->arena_used += bytes;
@@ -196,14 +198,14 @@ static char *map_huge(sp_spool *spool, uint64_t offset, size_t bytes)
     return memory;
 }
 
-static sp_extent *map_large(sp_spool *spool, size_t bytes)
+static sp_extent *map_large(sp_spool *spool, size_t bytes, bool beyond)
 {
     sp_extent *extent = extent_new(spool);
     if (extent == NULL) return NULL;
     const bool huge = bytes % HUGE == 0;
     const uint64_t before = spool->used;
     if (huge) spool->used = (before + HUGE - 1) / HUGE * HUGE;
-    const uint64_t offset = extend(spool, bytes);
+    const uint64_t offset = extend(spool, bytes, beyond);
     if (offset == 0) {
         spool->used = before;
         return NULL;
@@ -224,12 +226,20 @@ static sp_chunk_header *chunk_new(sp_spool *spool, sp_chunk_kind kind, uint32_t 
 {
     /* A block of huge pages stays one: its header takes the place of a few slots. */
     const bool huge = payload >= HUGE && payload % HUGE == 0;
-    const size_t bytes = huge ? payload : whole_pages(sizeof(sp_chunk_header) + payload);
+    size_t bytes = huge ? payload : whole_pages(sizeof(sp_chunk_header) + payload);
     const bool small = bytes <= SMALL_LIMIT;
-    sp_extent *extent = small ? reuse(spool, bytes) : NULL;
-    const bool used_before = extent != NULL;
-    if (extent == NULL) extent = small ? cut(spool, bytes) : map_large(spool, bytes);
+    /* Where old calls can go for new ones, what is not a call finds room: the next block of calls makes up for it. */
+    const bool beyond = spool->store.keeps_newest && kind != SP_CHUNK_EVENTS;
+    sp_extent *extent = small ? reuse(spool, bytes, false) : NULL;
+    bool used_before = extent != NULL;
+    if (extent == NULL) extent = small ? cut(spool, bytes, beyond) : map_large(spool, bytes, beyond);
+    if (extent == NULL && small && errno == EDQUOT) {
+        extent = reuse(spool, bytes, true);
+        used_before = extent != NULL;
+        errno = EDQUOT;
+    }
     if (extent == NULL) return NULL;
+    bytes = extent->bytes;
     /* A header that is not whole yet must not make a reader take old contents for new ones. */
     if (used_before) memset(extent->memory, 0, bytes);
     sp_chunk_header *header = (sp_chunk_header *)extent->memory;
@@ -293,6 +303,31 @@ static void spool_park(sp_store *store, void *memory, size_t bytes)
     pthread_mutex_unlock(&spool->lock);
 }
 
+static bool is_ours_to_change(const sp_spool *spool)
+{
+    return !spool->inherited && !spool->finished;
+}
+
+/* Pages of the extent become a hole of the file: they read as zero. */
+static bool give_back(sp_spool *spool, sp_extent *extent, size_t from, size_t to)
+{
+    if (to <= from || !is_ours_to_change(spool) || extent->shared) return false;
+    const off_t offset = (off_t)(extent->offset + from), bytes = (off_t)(to - from);
+    if (fallocate(spool->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes) != 0) return false;
+    extent->given += to - from;
+    spool->occupied -= to - from;
+    return true;
+}
+
+static void drop_large(sp_spool *spool, sp_extent *extent)
+{
+    munmap(extent->memory, extent->bytes);
+    /* What was given back before is a hole already, and not counted twice. */
+    spool->occupied += extent->given;
+    if (!give_back(spool, extent, 0, extent->bytes)) spool->occupied -= extent->given;
+    *extent = spool->extents[--spool->extent_count];
+}
+
 static void spool_drop(sp_store *store, void *memory, size_t bytes)
 {
     sp_spool *spool = (sp_spool *)store;
@@ -302,19 +337,44 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
     if (extent) {
         sp_chunk_header *header = (sp_chunk_header *)extent->memory;
         /* A spool that is finished and kept is kept for what is in it. */
-        if (!spool->inherited && !spool->finished) atomic_store_explicit(&header->dropped, 1, memory_order_release);
+        if (is_ours_to_change(spool)) atomic_store_explicit(&header->dropped, SP_CHUNK_GONE, memory_order_release);
         if (extent->small) {
-            extent->spare = !spool->inherited && !spool->finished;
+            extent->spare = is_ours_to_change(spool);
             spool->spare_count += extent->spare;
             if (extent->spare) let_go(memory, extent->bytes - sizeof *header);
         } else {
-            munmap(extent->memory, extent->bytes);
-            /* The header's page stays, so that a reader can step over the hole. */
-            if (!spool->inherited && !spool->finished && !spool->forked) {
-                (void)fallocate(spool->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                (off_t)(extent->offset + SP_SPOOL_PAGE), (off_t)(extent->bytes - SP_SPOOL_PAGE));
-            }
-            *extent = spool->extents[--spool->extent_count];
+            drop_large(spool, extent);
+        }
+    }
+    pthread_mutex_unlock(&spool->lock);
+}
+
+static bool spool_can_drop(sp_store *store, const void *memory)
+{
+    sp_spool *spool = (sp_spool *)store;
+    pthread_mutex_lock(&spool->lock);
+    const sp_extent *extent = extent_of(spool, memory);
+    const bool can = extent && is_ours_to_change(spool) && (extent->small || !extent->shared);
+    pthread_mutex_unlock(&spool->lock);
+    return can;
+}
+
+static void spool_thin(sp_store *store, void *memory, char *from, char *to)
+{
+    sp_spool *spool = (sp_spool *)store;
+    if (to <= from) return;
+    pthread_mutex_lock(&spool->lock);
+    sp_extent *extent = extent_of(spool, memory);
+    if (extent) {
+        sp_chunk_header *header = (sp_chunk_header *)extent->memory;
+        atomic_store_explicit(&header->dropped, SP_CHUNK_THINNED, memory_order_release);
+        const size_t first = whole_pages((size_t)(from - extent->memory));
+        const size_t last = (size_t)(to - extent->memory) / SP_SPOOL_PAGE * SP_SPOOL_PAGE;
+        if (!extent->small && first < last && give_back(spool, extent, first, last)) {
+            memset(from, 0, (size_t)(extent->memory + first - from));
+            memset(extent->memory + last, 0, (size_t)(to - extent->memory - (ptrdiff_t)last));
+        } else {
+            memset(from, 0, (size_t)(to - from));
         }
     }
     pthread_mutex_unlock(&spool->lock);
@@ -389,10 +449,6 @@ static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint
         *bytes = header->bytes - sizeof *header;
     }
     const int failure = errno;
-    if (memory == NULL && failure == EDQUOT && !spool->limited) {
-        spool->limited = true;
-        put_note(spool, SP_NOTE_LIMIT, 0, NULL, NULL, 0);
-    }
     if (memory == NULL && failure != EDQUOT && !spool->full) {
         spool->full = true;
         put_note(spool, SP_NOTE_FULL, 0, NULL, NULL, 0);
@@ -430,14 +486,15 @@ static void spool_hold(sp_store *store)
 static void spool_unhold(sp_store *store)
 {
     sp_spool *spool = (sp_spool *)store;
-    spool->forked = true;
+    for (size_t i = 0; i < spool->extent_count; i++) spool->extents[i].shared = true;
     pthread_mutex_unlock(&spool->lock);
 }
 
 static void spool_inherit(sp_store *store);
 
 static const sp_store_operations operations = {
-    .map = spool_map, .park = spool_park, .drop = spool_drop, .note = spool_note, .sequence = spool_sequence, .hold = spool_hold,
+    .map = spool_map, .park = spool_park, .drop = spool_drop, .can_drop = spool_can_drop, .thin = spool_thin,
+     .note = spool_note, .sequence = spool_sequence, .hold = spool_hold,
     .unhold = spool_unhold, .inherit = spool_inherit, .release = spool_release};
 
 /* ---- making and ending a spool ---- */
@@ -494,6 +551,12 @@ static void seal_header(sp_spool_header *header)
     header->crc = libdeflate_crc32(0, header, offsetof(sp_spool_header, crc));
 }
 
+/* A limit is many blocks, or there would be little to choose from when one has to go. */
+static size_t largest_block(uint64_t limit)
+{
+    return limit >= 32 * (uint64_t)HUGE ? 0 : SMALL_LIMIT / 4 - sizeof(sp_chunk_header);
+}
+
 sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_error *error)
 {
     sp_clock_choose();
@@ -504,6 +567,8 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
     atomic_init(&spool->store.references, 1);
     pthread_mutex_init(&spool->lock, NULL);
     spool->limit = options->limit;
+    spool->store.keeps_newest = options->limit && options->keeps_newest;
+    if (spool->store.keeps_newest) spool->store.largest_block = largest_block(options->limit);
     spool->path = strdup(options->path);
     /* Only the user may read it, and a name that is there already, a planted link too, is not taken. */
     spool->file = open(options->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -514,7 +579,7 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
     /* Held for as long as this process lives: a reader in a container of its own cannot look for the process. */
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     (void)fcntl(spool->file, F_OFD_SETLK, &lock);
-    extend(spool, SP_SPOOL_PAGE); /* at offset 0, which is no failure for the first page */
+    extend(spool, SP_SPOOL_PAGE, true); /* at offset 0, which is no failure for the first page */
     if (spool->used == 0 || (spool->header = (sp_spool_header *)map_range(spool, 0, SP_SPOOL_PAGE)) == NULL) {
         status = sp_fail_errno(error, SP_ERR_IO, "cannot make room for the spool %s", options->path);
         unlink(options->path);

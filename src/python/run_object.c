@@ -457,6 +457,23 @@ static PyObject *run_lost(PyObject *self, void *closure)
     return PyLong_FromUnsignedLongLong(lost);
 }
 
+static PyObject *run_limited(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(atomic_load(&((sp_run_object *)self)->run->limited));
+}
+
+static PyObject *run_dropped(PyObject *self, void *closure)
+{
+    (void)closure;
+    sp_run *run = ((sp_run_object *)self)->run;
+    pthread_mutex_lock(&run->lock);
+    const uint64_t calls = run->dropped_calls;
+    const sp_ticks until = run->dropped_until;
+    pthread_mutex_unlock(&run->lock);
+    return Py_BuildValue("KL", (unsigned long long)calls, (long long)(calls ? sp_run_to_ns(run, until) : 0));
+}
+
 static PyObject *run_unsaved(PyObject *self, void *closure)
 {
     (void)closure;
@@ -479,6 +496,8 @@ static PyGetSetDef run_getset[] = {
     {"uncollected", run_uncollected, NULL, "Entries that no collection has taken, open ones included.", NULL},
     {"unreported", run_unreported, NULL, "Whether calls would be lost if the run went now.", NULL},
     {"lost", run_lost, NULL, "Calls for which there was no memory.", NULL},
+    {"limited", run_limited, NULL, "Whether recording stopped because the spool had reached its limit.", NULL},
+    {"dropped", run_dropped, NULL, "Calls that went to keep newer ones, and until when (ns; 0: none).", NULL},
     {"unsaved", run_unsaved, NULL, "Calls that have ended, are in no file, and not in the spool for want of room.", NULL},
     {"inherited", run_inherited, NULL, "Whether this process is a forked child of the one that opened the run.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -49,6 +49,9 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         output.line(printable(f"{path} holds no call that is not written"))
     if facts["incomplete"]:
         output.line("the disk was full: later calls may have been in memory only, and are missing")
+    dropped = results.metadata.get("dropped_calls")
+    if dropped:
+        output.line(f"the spool had reached its limit: the oldest calls were dropped to keep newer ones ({dropped})")
     if facts["limited"]:
         output.line("recording had stopped at the limit of the spool's size: later calls are missing")
     _dispose(path, output, keep=arguments.keep, alive=alive, damaged=facts["damaged_bytes"])

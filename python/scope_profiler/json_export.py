@@ -299,9 +299,18 @@ def read_json(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
     if not isinstance(version, int) or version > VERSION:
         raise JSONProfileError(f"{name} has version {version!r:.100} of the format; this package reads up to {VERSION}")
     try:
-        return _results(document, file_path)
+        return _checked(_results(document, file_path))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, IndexError, RecursionError) as error:
         raise JSONProfileError(f"{name} is a damaged profile: {type(error).__name__}: {error!s:.500}") from error
+
+
+def _checked(results: ProfilingResults) -> ProfilingResults:
+    """The results, if their numbers and texts are of the kinds that they should be: what is not would fail at its first use."""
+    from contextlib import suppress
+
+    with suppress(ValueError):  # what only a file cannot hold (a name with NUL) can be looked at
+        results._to_profile()
+    return results
 
 
 # A profile in JSON is a few times as large as its compressed form; a document that is made to fill the memory a thousand times.
@@ -342,9 +351,15 @@ def _read_region(row: Mapping[str, Any]) -> Region:
     from scope_profiler.region_results import Region
 
     columns = {key: _array(row.get(key)) for key, _ in _COLUMNS}
+    starts, ends = _array(row.get("start_times_ns", ())), _array(row.get("end_times_ns", ()))
+    if (starts is None) != (ends is None):
+        raise ValueError("a region has starts or ends alone")
+    tags = row.get("tags", ())
+    if not all(isinstance(tag, str) for tag in tags):
+        raise ValueError(f"a tag is no text: {tags!r:.100}")
     return Region(
-        _array(row.get("start_times_ns", ())),
-        _array(row.get("end_times_ns", ())),
+        starts,
+        ends,
         gpu_durations=columns["gpu_durations_ns"],
         call_ids=columns["call_ids"],
         parent_ids=columns["parent_ids"],
@@ -355,7 +370,7 @@ def _read_region(row: Mapping[str, Any]) -> Region:
         source_file=row.get("source_file"),
         source_lineno=row.get("source_lineno"),
         source_text=row.get("source_text"),
-        tags=tuple(row.get("tags", ())),
+        tags=tuple(tags),
         aggregate=row.get("aggregate"),
         event_data_available=row.get("event_data_available", True),
     )

@@ -144,3 +144,23 @@ def test_settings_that_claim_much(tmp_path: Path, content: str) -> None:
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match="claims.toml"):
         load_profiling_config(path)
+
+
+def test_a_comment_may_have_any_number_of_dots(tmp_path: Path) -> None:
+    path = tmp_path / "dots.toml"
+    path.write_text("# " + "." * 500 + "\ntrack_threads = true  # " + ".." * 200 + "\n")
+    assert load_profiling_config(path) == {"track_threads": True}
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("threads", "0", 0, "index"), 2**63), (("regions", 1, "tags", 0), None),
+     (("regions", 0, "end_times_ns"), None), (("regions", 0, "source_lineno"), 10**30)],
+)  # fmt: skip
+def test_a_json_profile_with_a_value_of_the_wrong_kind_is_refused_by_name(document: Any, tmp_path: Path, place: Any, value: Any) -> None:
+    changed = copy.deepcopy(document)
+    change(changed, place, value, delete=False)
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(changed))
+    with pytest.raises(sp.JSONProfileError, match="wrong.json"):
+        sp.load(path)

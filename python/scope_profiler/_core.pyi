@@ -165,6 +165,7 @@ class Recorder:
         spool_output: str | None = None,  # told in it: where the run will be written
         spool_limit: int = 0,  # bytes; recording stops there. 0: no limit
         spool_newest: bool = False,  # or, at the limit, the oldest calls go
+        spool_ends_with_name: bool = False,  # recording stops once the spool was removed
     ) -> Run:
         """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run."""
     def close(self) -> None:

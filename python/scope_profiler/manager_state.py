@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ._core import Region
     from .mpi_wrappers import MPIHooks
+    from .following import Membership
     from .profile_config import ProfilingConfig
     from .region_handles import RegionHandle
     from .results import ProfilingResults
@@ -45,6 +46,7 @@ class ManagerState:
         self.kept: dict[str, Any] = {}  # weak references to the regions of decorated functions and definitions
         self.annotates = False  # some function or scope adds metadata: runs keep the lane of every call
         self.scope_values: Any = None  # ContextVar of the innermost metadata() scope's values; made at first use
+        self.membership: Membership | None = None  # of a worker whose own session stands in for the run of its parent
         self.started_by: str | None = None  # what began the run, if not the program itself
         self.mpi_hooks: MPIHooks | None = None  # while MPI calls are recorded
         self._changing = ProcessLock("setup() or reset()")
@@ -58,16 +60,22 @@ class ManagerState:
             if self._is_busy() and not replace:
                 raise RuntimeError(self._busy_message())
             self.cancel_at_exit()
+            region_tags = None if region_tags is None else tuple(region_tags)
             before = self.recording
             # Before anything changes, so that a warning that is made an error leaves the run to be finalized.
             warn_dropped(self._calls_to_drop())
             rules = TagRules(config.enable_tags, region_tags)
             recording = None if config.deactivate_profiling else self._open(config, rules)
+            if recording is not None and config.follow_processes:
+                from .following import Workers
+
+                recording.workers = Workers(self, config, region_tags)
             if recording is None:
                 self.recorder.forget()
             config.paused = False
             if before is not None:
                 before.abandon()
+                self.membership = None if before.inherited else before.membership
             self.config, self.rules, self.recording = config, rules, recording
             self.listening = recording is not None
             self.last_results = None
@@ -94,7 +102,7 @@ class ManagerState:
         """Whether a run is active that a new one would have to replace."""
         if self.phase != ACTIVE or self.recording is None:  # None: profiling is deactivated
             return False
-        return not self.recording.inherited
+        return not self.recording.inherited and self.recording.membership is None
 
     def _busy_message(self) -> str:
         if self.started_by is None:
@@ -107,7 +115,7 @@ class ManagerState:
     def _calls_to_drop(self) -> int:
         """Calls that nobody will report once the current run is gone."""
         recording = self.recording
-        if recording is None or recording.inherited or recording.owned_by_session:
+        if recording is None or recording.inherited or recording.owned_by_session or recording.membership is not None:
             return 0  # the parent, or the session at its exit, will report them
         return recording.unreported()
 
@@ -116,6 +124,8 @@ class ManagerState:
             raise RuntimeError('output_mode="parallel" cannot be combined with track_threads or track_async; "direct" can')
         if might_be_rank():
             begin(config)
+        if config.follow_processes and config.link is not None and config.link.size > 1:
+            raise RuntimeError("follow_processes cannot be combined with several MPI ranks; merge the files of their workers instead")
         choose_clock(config.clock)
         run = open_run(
             self.recorder,
@@ -144,6 +154,7 @@ class ManagerState:
                 if recording.owned_by_session and not recording.inherited:
                     dropped = recording.unreported()
                 recording.discarded = True
+                recording.leave()
                 recording.end_spool()
             self.cancel_at_exit()
             self._unhook_mpi()
@@ -178,6 +189,11 @@ class ManagerState:
             if self.recording is not None:
                 self.recording.run.keep_lanes = True
 
+    def rejoin(self) -> None:
+        """After a session in a worker process that is followed: its calls are its parent's again."""
+        if self.membership is not None:
+            self.membership.again()
+
     def stop(self) -> None:
         """Regions record nothing from now on; what they recorded can still be collected."""
         self._unhook_mpi()
@@ -185,6 +201,8 @@ class ManagerState:
         self.listening = False
         if self.recording is not None:
             self.recording.closed = True
+            if self.recording.workers is not None:
+                self.recording.workers.uninvite()
 
     def finalize(
         self, recording: Recording | None, *, verbose: bool, return_results: bool, native_traces: Any = None
@@ -230,6 +248,10 @@ class ManagerState:
 
         def at_exit() -> None:
             if os.getpid() == pid:  # a forked child that exits normally is not the end of this run
+                if self.recording is not None and self.recording.workers is not None:
+                    from .following import wait_for_children
+
+                    wait_for_children()
                 self.finish(verbose=True, return_results=False)
 
         self.at_exit = at_exit

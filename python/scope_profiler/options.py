@@ -96,6 +96,7 @@ class ProfilingOptions:
     spool_policy: str | None = None
     mpi_timeout: float | None = None
     mpi_sync_clocks: bool | None = None
+    follow_processes: bool | None = None
 
     def to_kwargs(self) -> dict[str, Any]:
         """The settings that are set, as keywords for ``setup()``."""
@@ -149,3 +150,4 @@ class SetupOptions(TypedDict, total=False):
     spool_policy: str | None
     mpi_timeout: float | None
     mpi_sync_clocks: bool | None
+    follow_processes: bool | None

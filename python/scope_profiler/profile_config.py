@@ -67,6 +67,7 @@ class ProfilingConfig:
     profile_mpi_calls: bool
     track_threads: bool
     track_async: bool
+    follow_processes: bool
     capture_region_source: bool
     metadata_detail: str
     buffer_limit: int
@@ -87,6 +88,7 @@ class ProfilingConfig:
     comm: Any = None  # mpi4py's communicator of all ranks, once the run has started; None: a single process
     link: Link | None = None  # how this rank reaches the others
     paused: bool = False
+    followed: bool = False  # the run is part of one of the parent process, which reads its spool
 
     def __init__(self, file_path: str | os.PathLike[str] | None = None, /, **settings: Unpack[SetupOptions]) -> None:
         given: dict[str, Any] = dict(settings)

@@ -91,6 +91,8 @@ class ProfilingSession:
                 self.results = recording.unwritten
             raise
         self.results = results
+        if recording is state.recording:
+            state.rejoin()
 
     def __call__(self, function: Decorated) -> Decorated:
         """Decorate ``function``: each call of it is a session."""

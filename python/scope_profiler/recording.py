@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ._core import Profile, Run
     from ._mpi import Link
+    from .following import Membership, Workers
     from .profile_config import ProfilingConfig
     from .results import ProfilingResults
 
@@ -71,6 +72,8 @@ class Recording:
         self.files: list[str] = []  # written so far
         self.owned_by_session = False
         self.discarded = False  # by reset()
+        self.workers: Workers | None = None  # processes that this run follows
+        self.membership: Membership | None = None  # in the run of the parent process, which follows this one
         self.closed = False  # no further calls will start
         self.unwritten: ProfilingResults | None = None  # of a finalize that failed to write them
         self._lock = ProcessLock("finalize()")
@@ -129,6 +132,10 @@ class Recording:
             self._reported = self._confirmed
         else:
             profile, path, results = self._collect_and_report(need_results, need_calls, native_traces)
+        if self.workers is not None:
+            self.workers.confirm(written=path is not None)
+            if self.closed:
+                self.workers.end()
         if path is not None and self.closed:
             self.end_spool()
         elif path is not None:
@@ -157,6 +164,8 @@ class Recording:
         profile = recorded = self._describe(self.run.collect())
         if native_traces:
             profile = self._join_traces(recorded, native_traces, need_results)
+        if self.workers is not None:
+            profile = self.workers.join(profile, over=self.closed, alive=self.config.checkpoint == "replace")
         try:
             path, results = self._report(profile, need_results, need_calls)
         except BaseException as error:
@@ -267,12 +276,21 @@ class Recording:
 
     def abandon(self) -> None:
         """Another run takes the manager over: nobody will report these calls, unless a session does at its end."""
-        if not self.owned_by_session:
+        if self.membership is not None:
+            self.leave()
+        elif not self.owned_by_session:
             self.end_spool()
+
+    def leave(self) -> None:
+        """A run that the parent process follows ends before its process does."""
+        if self.membership is not None and not self.inherited:
+            self.membership.end()
 
     def end_spool(self) -> None:
         """The file in which the run survives its process is of no use any more. A forked child leaves it to the parent."""
         self.run.finish_spool(False)
+        if self.workers is not None:
+            self.workers.end()
 
     # -- parts of finalize ---------------------------------------------------------------------------------------------
 
@@ -284,6 +302,8 @@ class Recording:
         """
         config = self.config
         if native_traces or (config.link is not None and config.link.size > 1):
+            return None
+        if self.workers is not None and self.workers.any:
             return None
         calls = self.run.uncollected
         if not config.writes_file or config.output_format != "hdf5" or self.events.used or (need_results and calls < MANY):

@@ -212,6 +212,7 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "profile_mpi_calls": (False, _flag),
     "track_threads": (False, _flag),
     "track_async": (False, _flag),
+    "follow_processes": (False, _flag),
     "capture_region_source": (False, _flag),
     "metadata_detail": ("minimal", _choice(("minimal", "full"))),
     "buffer_limit": (1024, _buffer_limit),

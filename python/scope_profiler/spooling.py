@@ -54,7 +54,7 @@ def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run
     if config.link is None or config.link.rank == 0:
         _tell_orphans(output)
     try:
-        run = _open_spooled(recorder, output, limit, policy == "newest", options)
+        run = _open_spooled(recorder, output, limit, policy == "newest", {**options, "spool_ends_with_name": config.followed})
     except OSError as error:
         warn(f"calls are lost if the process is killed before they are written: {error.strerror or error}")
         return recorder.open(**options)

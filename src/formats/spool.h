@@ -22,6 +22,7 @@ typedef struct sp_spool_options {
     bool tracks_threads, tracks_tasks;
     uint64_t limit;        /* bytes the file may take; 0: no limit */
     bool keeps_newest;     /* at the limit the oldest calls go; else recording stops */
+    bool ends_with_name;   /* recording stops, as at the limit, once the file was removed: nobody would read it */
 } sp_spool_options;
 
 /* Make a spool. SP_ERR_IO names the path. */

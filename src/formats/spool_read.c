@@ -20,6 +20,7 @@
 #include "formats/mend_texts.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
+#include "platform/platform.h"
 
 /* A chunk that was found, in the file's own order. */
 typedef struct found {
@@ -700,6 +701,17 @@ static sp_status rebuild(reader *r, sp_error *error)
     return status;
 }
 
+/* Which process it was. Within one boot it had the clock that this process has; of another nothing is known. */
+static void set_process(const reader *r, sp_profile *profile)
+{
+    char boot[40];
+    sp_boot_id(boot);
+    for (size_t i = 0; i < profile->process_count; i++) {
+        profile->processes[i].pid = r->header->pid;
+        if (memcmp(boot, r->header->boot_id, sizeof boot) == 0) profile->processes[i].clock_domain = sp_platform_clock_domain();
+    }
+}
+
 sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_salvage *salvage, sp_error *error)
 {
     reader r = {.path = path, .file_descriptor = -1};
@@ -708,6 +720,7 @@ sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_sa
     if (status == SP_OK) status = check_header(&r, error);
     if (status == SP_OK) status = rebuild(&r, error);
     if (status == SP_OK) status = sp_run_collect(r.run, rank, 0, &profile, NULL, error);
+    if (status == SP_OK) set_process(&r, profile);
     if (status == SP_OK) status = mark_open_calls(&r, profile, error);
     if (status == SP_OK) status = set_metadata(&r, profile, error);
     if (status == SP_OK && sp_mend_texts(profile) != SP_OK) {

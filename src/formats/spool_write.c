@@ -46,6 +46,7 @@ typedef struct sp_spool {
     int file;
     char *path;
     uint64_t limit;
+    bool ends_with_name;
     pthread_mutex_t lock; /* all below */
     sp_spool_header *header;
     uint64_t used;     /* length of the file */
@@ -107,11 +108,17 @@ static bool write_zeros(int file, uint64_t offset, size_t bytes)
     return true;
 }
 
+static bool is_removed(const sp_spool *spool)
+{
+    struct stat facts;
+    return fstat(spool->file, &facts) == 0 && facts.st_nlink == 0;
+}
+
 /* Room for `bytes` more at the end of the file: its offset, or 0 with errno. `beyond`: whatever the limit is. */
 static uint64_t extend(sp_spool *spool, size_t bytes, bool beyond)
 {
     const uint64_t offset = spool->used, end = offset + bytes;
-    if (spool->limit && !beyond && spool->occupied + bytes > spool->limit) {
+    if ((spool->limit && !beyond && spool->occupied + bytes > spool->limit) || (spool->ends_with_name && is_removed(spool))) {
         errno = EDQUOT;
         return 0;
     }
@@ -569,6 +576,7 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
     spool->limit = options->limit;
     spool->store.keeps_newest = options->limit && options->keeps_newest;
     if (spool->store.keeps_newest) spool->store.largest_block = largest_block(options->limit);
+    spool->ends_with_name = options->ends_with_name;
     spool->path = strdup(options->path);
     /* Only the user may read it, and a name that is there already, a planted link too, is not taken. */
     spool->file = open(options->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -378,7 +378,7 @@ static void stop(sp_recorder_object *recorder)
     Py_XDECREF((PyObject *)run);
 }
 
-static int open_spool(sp_run_options *options, PyObject *path, PyObject *output, Py_ssize_t limit, int newest)
+static int open_spool(sp_run_options *options, PyObject *path, PyObject *output, Py_ssize_t limit, int newest, int ends)
 {
     PyObject *path_bytes = NULL, *output_bytes = NULL;
     if (!PyUnicode_FSConverter(path, &path_bytes)) return -1;
@@ -389,7 +389,8 @@ static int open_spool(sp_run_options *options, PyObject *path, PyObject *output,
     const sp_spool_options spool = {.path = PyBytes_AS_STRING(path_bytes),
                                     .output = output_bytes ? PyBytes_AS_STRING(output_bytes) : NULL,
                                     .tracks_threads = options->tracks_threads, .tracks_tasks = options->tracks_tasks,
-                                    .limit = limit > 0 ? (uint64_t)limit : 0, .keeps_newest = newest};
+                                    .limit = limit > 0 ? (uint64_t)limit : 0, .keeps_newest = newest,
+                                    .ends_with_name = ends};
     sp_error error;
     const sp_status status = sp_spool_create(&spool, &options->store, &error);
     if (status != SP_OK) sp_python_raise(status, &error, PyBytes_AS_STRING(path_bytes));
@@ -407,13 +408,14 @@ static void end_spool(sp_store *store)
 static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *names)
 {
     static char *known[] = {"track_threads", "track_async", "enabled", "buffer_limit", "capture_source", "source_path",
-                            "spool", "spool_output", "spool_limit", "spool_newest", NULL};
+                            "spool", "spool_output", "spool_limit", "spool_newest",
+                            "spool_ends_with_name", NULL};
     sp_recorder_object *recorder = (sp_recorder_object *)self;
-    int threads = 0, tasks = 0, capture = 0, newest = 0;
+    int threads = 0, tasks = 0, capture = 0, newest = 0, ends = 0;
     PyObject *enabled = Py_None, *source_path = Py_None, *spool = Py_None, *spool_output = Py_None;
     Py_ssize_t buffer_limit = 0, spool_limit = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpOOOnp:open", known, &threads, &tasks, &enabled, &buffer_limit,
-                                     &capture, &source_path, &spool, &spool_output, &spool_limit, &newest)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpOOOnpp:open", known, &threads, &tasks, &enabled, &buffer_limit,
+                                     &capture, &source_path, &spool, &spool_output, &spool_limit, &newest, &ends)) {
         return NULL;
     }
     sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks,
@@ -421,7 +423,7 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
     sp_run *run;
     sp_error error;
     /* What can fail for outside reasons comes first: then the run before goes on. */
-    if (spool != Py_None && open_spool(&options, spool, spool_output, spool_limit, newest) < 0) return NULL;
+    if (spool != Py_None && open_spool(&options, spool, spool_output, spool_limit, newest, ends) < 0) return NULL;
     stop(recorder);
     /* The gate opens when everything else is in place. */
     sp_switch closed = {0};
@@ -622,7 +624,7 @@ static PyMethodDef recorder_methods[] = {
      "stored (NUL, lone surrogate) and for tags that differ from those the region has."},
     {"open", (PyCFunction)(void (*)(void))recorder_open, METH_VARARGS | METH_KEYWORDS,
      "open(*, track_threads=False, track_async=False, enabled=None, buffer_limit=1024, capture_source=False, "
-     "source_path=None, spool=None, spool_output=None, spool_limit=0, spool_newest=False)\n--\n\n"
+     "source_path=None, spool=None, spool_output=None, spool_limit=0, spool_newest=False, spool_ends_with_name=False)\n--\n\n"
      "Start a run and return it. Every region of this recorder records into it, objects made earlier included."},
     {"close", recorder_close, METH_NOARGS, "Stop recording; the run can still be collected."},
     {"install_hooks", recorder_install_hooks, METH_NOARGS, "Follow threads and tasks of the open run (open() does). Idempotent."},

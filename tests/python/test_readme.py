@@ -102,3 +102,9 @@ def test_results_are_read_from_the_file(outputs):
     first = output_of(outputs, "p95_duration").splitlines()[0].split()
     assert first[0] == "400"
     assert 0 < float(first[2]) < float(first[1])
+
+
+def test_worker_processes_are_ranks_of_the_run(outputs):
+    rows = [line.split()[:2] for line in output_of(outputs, "follow_processes").splitlines() if line[:2] in ("0 ", "1 ", "2 ")]
+    assert rows[0] == ["0", "MainProcess"]
+    assert len(rows) >= 2 and all("Process-" in name for _, name in rows[1:])

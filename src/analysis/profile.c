@@ -1,6 +1,7 @@
 #include "analysis/profile.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -385,4 +386,24 @@ sp_status sp_profile_copy_metadata(sp_profile *profile, const sp_profile *from)
         }
     }
     return status;
+}
+
+const sp_process_info *sp_profile_process(const sp_profile *profile, uint32_t rank)
+{
+    for (size_t i = 0; i < profile->process_count; i++) {
+        if (profile->processes[i].rank == rank) return &profile->processes[i];
+    }
+    return NULL;
+}
+
+char *sp_profile_rank_label(const sp_profile *profile, uint32_t rank)
+{
+    const sp_process_info *process = sp_profile_process(profile, rank);
+    const char *name = process && process->name ? process->name : "";
+    char *label;
+    int made;
+    if (!*name) made = asprintf(&label, "rank %u", rank);
+    else if (process->pid <= 0) made = asprintf(&label, "%s (rank %u)", name, rank);
+    else made = asprintf(&label, "%s (rank %u, pid %lld)", name, rank, (long long)process->pid);
+    return made < 0 ? NULL : label;
 }

@@ -226,4 +226,10 @@ void sp_profile_drop_metadata(sp_profile *profile, const char *key); /* nothing 
 sp_status sp_profile_copy_metadata(sp_profile *profile, const sp_profile *from);
 const sp_metadata *sp_profile_find_metadata(const sp_profile *profile, const char *key);
 
+/* The process of a rank; NULL where nothing is known of it. */
+const sp_process_info *sp_profile_process(const sp_profile *profile, uint32_t rank);
+
+/* What people read of a rank: "worker 1 (rank 2, pid 4711)", or "rank 2" for a process without a name. To be freed; NULL: no memory. */
+char *sp_profile_rank_label(const sp_profile *profile, uint32_t rank);
+
 #endif

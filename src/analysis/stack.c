@@ -61,14 +61,6 @@ static clock_map chain(const clock_map *first, const clock_map *second)
                        .rate = (1 + first->rate) * (1 + second->rate) - 1, .error_ns = first->error_ns + second->error_ns};
 }
 
-static const sp_process_info *process_of(const sp_profile *set, uint32_t rank)
-{
-    for (size_t i = 0; i < set->process_count; i++) {
-        if (set->processes[i].rank == rank) return &set->processes[i];
-    }
-    return NULL;
-}
-
 /* From the clock of a process to that of `base`, the first process of the first set. */
 static clock_map find_map(const sp_process_info *base, const sp_profile *set, const sp_process_info *process)
 {
@@ -78,7 +70,7 @@ static clock_map find_map(const sp_process_info *base, const sp_profile *set, co
     if (process->error_ns == SP_UNKNOWN) return unknown;
     const clock_map own = to_reference(process);
     if (strcmp(process->reference, "rank 0") == 0) {
-        const sp_process_info *root = process_of(set, 0);
+        const sp_process_info *root = sp_profile_process(set, 0);
         const clock_map further = root == process ? unknown : find_map(base, set, root);
         return further.error_ns == SP_UNKNOWN ? unknown : chain(&own, &further);
     }

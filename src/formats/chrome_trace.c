@@ -284,20 +284,19 @@ static void describe_task(writer *w, int64_t index)
 
 static sp_status write_track_name(writer *w, const sp_tracks *tracks, const sp_track *track, size_t tid)
 {
-    char rank_label[48];
-    char *label = tracks->has_lanes && track->lane != SP_LANE_UNKNOWN ? sp_lane_names_label(&w->names, track) : NULL;
+    char overlap[48] = "";
+    const bool has_lane = tracks->has_lanes && track->lane != SP_LANE_UNKNOWN;
+    char *label = has_lane ? sp_lane_names_label(&w->names, track) : sp_profile_rank_label(w->what->profile, tracks->rank);
+    if (label == NULL) return SP_ERR_NO_MEMORY;
+    if (!has_lane && track->extra) snprintf(overlap, sizeof overlap, " (overlap %u)", track->extra);
     begin_note(w, "thread_name", tracks->rank, tid);
     SP_OUTPUT_LITERAL(w->out, "\"name\":");
-    if (label) {
-        sp_output_json_text(w->out, label);
-    } else if (tracks->has_lanes && track->lane != SP_LANE_UNKNOWN) {
-        return SP_ERR_NO_MEMORY;
-    } else {
-        snprintf(rank_label, sizeof rank_label, track->extra ? "rank %u (overlap %u)" : "rank %u", tracks->rank,
-                 track->extra);
-        sp_output_json_text(w->out, rank_label);
-    }
+    char *whole = NULL;
+    const bool made = asprintf(&whole, "%s%s", label, overlap) >= 0;
+    if (made) sp_output_json_text(w->out, whole);
     free(label);
+    if (!made) return SP_ERR_NO_MEMORY;
+    free(whole);
     if (track->lane == SP_LANE_UNKNOWN) SP_OUTPUT_LITERAL(w->out, ",\"lane\":\"rank\"");
     else if (track->lane < 0) describe_thread(w, sp_thread_lane(track->lane));
     else describe_task(w, track->lane);
@@ -436,9 +435,12 @@ static sp_status write_lanes(writer *w, const sp_tracks *tracks, sp_rank_lanes *
 
 static sp_status write_rank(writer *w, uint32_t rank, size_t place, sp_error *error)
 {
+    char *label = sp_profile_rank_label(w->what->profile, rank);
+    if (label == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the name of rank %u", rank);
     begin_note(w, "process_name", rank, 0);
-    write_number(w->out, "\"name\":\"rank ", rank);
-    SP_OUTPUT_LITERAL(w->out, "\"");
+    SP_OUTPUT_LITERAL(w->out, "\"name\":");
+    sp_output_json_text(w->out, label);
+    free(label);
     end_note(w);
     write_sort_index(w, "process_sort_index", rank, 0, (int64_t)place);
     const sp_profile *profile = w->what->profile;

@@ -215,10 +215,10 @@ static void end_track(writer *w, size_t track)
 }
 
 /* Numbers of our own: 0 is the kernel's, and those of the system may come again within a run. */
-static void write_process(writer *w, uint32_t rank, size_t place)
+static bool write_process(writer *w, uint32_t rank, size_t place)
 {
-    char name[32];
-    snprintf(name, sizeof name, "rank %u", rank);
+    char *name = sp_profile_rank_label(w->what->profile, rank);
+    if (name == NULL) return false;
     w->process_uuid = w->next_uuid++;
     w->process_number = w->next_number++;
     const size_t track = begin_track(w, w->process_uuid);
@@ -229,6 +229,8 @@ static void write_process(writer *w, uint32_t rank, size_t place)
     if (*w->what->name) sp_message_text(&w->packet, PROCESS_LABEL, w->what->name);
     sp_message_end(&w->packet, process);
     end_track(w, track);
+    free(name);
+    return true;
 }
 
 /* Of a lane's own track; the process when the lane is not among them. */
@@ -260,8 +262,10 @@ static char *label_of(writer *w, const sp_tracks *tracks, const sp_lane_entry *l
 {
     char *label;
     if (lane->key.lane != SP_LANE_UNKNOWN || tracks->has_lanes) return sp_lane_names_label(&w->names, &lane->key);
-    const int made = lane->key.extra ? asprintf(&label, "rank %u (overlap %u)", tracks->rank, lane->key.extra)
-                                     : asprintf(&label, "rank %u", tracks->rank);
+    char *process = sp_profile_rank_label(w->what->profile, tracks->rank);
+    if (process == NULL || !lane->key.extra) return process;
+    const int made = asprintf(&label, "%s (overlap %u)", process, lane->key.extra);
+    free(process);
     return made < 0 ? NULL : label;
 }
 
@@ -421,7 +425,7 @@ static sp_status write_rank(writer *w, uint32_t rank, size_t place, sp_error *er
     const sp_profile *profile = w->what->profile;
     sp_tracks tracks;
     sp_rank_lanes lanes = {0};
-    write_process(w, rank, place);
+    if (!write_process(w, rank, place)) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the name of rank %u", rank);
     sp_status status = sp_tracks_make(&tracks, profile, rank, w->what->visible, error);
     if (status != SP_OK) return status;
     status = sp_lane_names_make(&w->names, profile, rank, error);

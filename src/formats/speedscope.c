@@ -65,21 +65,20 @@ static sp_status write_events(writer *w, const sp_tracks *tracks, const sp_track
 /* "rank 0", or "rank 0 - MainThread" where calls have lanes. */
 static sp_status write_title(writer *w, const sp_tracks *tracks, sp_lane_names *names, const sp_track *track)
 {
-    char title[64];
-    char *label = tracks->has_lanes ? sp_lane_names_label(names, track) : NULL;
-    if (tracks->has_lanes && label == NULL) return SP_ERR_NO_MEMORY;
-    if (!tracks->has_lanes && track->extra > 0) {
-        snprintf(title, sizeof title, "rank %u (overlap %u)", tracks->rank, track->extra);
-    } else {
-        snprintf(title, sizeof title, "rank %u", tracks->rank);
+    char *process = sp_profile_rank_label(w->what->profile, tracks->rank);
+    char *lane = tracks->has_lanes ? sp_lane_names_label(names, track) : NULL;
+    char *title = NULL;
+    int made = -1;
+    if (process && lane) made = asprintf(&title, "%s - %s", process, lane);
+    else if (process && !tracks->has_lanes && track->extra > 0) made = asprintf(&title, "%s (overlap %u)", process, track->extra);
+    else if (process && !tracks->has_lanes) made = asprintf(&title, "%s", process);
+    if (made >= 0) {
+        sp_output_json_text(w->out, title);
+        free(title);
     }
-    char *whole = NULL;
-    if (label && asprintf(&whole, "%s - %s", title, label) < 0) whole = NULL;
-    const bool ok = label == NULL || whole != NULL;
-    if (ok) sp_output_json_text(w->out, label ? whole : title);
-    free(label);
-    free(whole);
-    return ok ? SP_OK : SP_ERR_NO_MEMORY;
+    free(process);
+    free(lane);
+    return made >= 0 ? SP_OK : SP_ERR_NO_MEMORY;
 }
 
 static sp_status write_profile(writer *w, const sp_tracks *tracks, sp_lane_names *names, const sp_track *track)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from scope_profiler.cli.terminal import Column, Output, cut, printable, table
+from scope_profiler.rank_balance import balance_of
 from scope_profiler.summary import REGION_TABLE_COLUMNS, SORT_KEYS, coroutine_sums
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def inspect_file(
             results, output, include=include, exclude=exclude, ranks=ranks, sort=sort, columns=columns,
             percentage_mode=percentage_mode,
         )  # fmt: skip
+        print_processes(results, output, ranks=ranks)
         print_threads(results, output, ranks=ranks)
         print_tasks(results, output, ranks=ranks)
     if source:
@@ -225,6 +227,45 @@ class _Field(NamedTuple):
     title: str
     text: Callable[[Any], str]
     number: bool = True
+
+
+def print_processes(results: ProfilingResults, output: Output, *, ranks: Iterable[int] | None = None) -> None:
+    """The processes, where there are several: name, process id, and how much each of them recorded."""
+    processes = results.processes
+    if len(processes) < 2:
+        return
+    wanted = set(processes if ranks is None else ranks)
+    calls = dict.fromkeys(processes, 0)
+    for region in results:
+        for rank, one in region.regions.items():
+            calls[rank] = calls.get(rank, 0) + int(one.num_calls)
+    fields = [
+        _Field("rank", lambda p: str(p.rank)),
+        _Field("process", lambda p: p.name or "-", number=False),
+        _Field("pid", lambda p: str(p.pid) if p.pid > 0 else "-"),
+        _Field("calls", lambda p: str(calls[p.rank])),
+        _Field("threads", lambda p: str(len(results.threads.get(p.rank, ())))),
+        _Field("tasks", lambda p: str(len(results.tasks.get(p.rank, ())))),
+    ]
+    rows = [process for rank, process in sorted(processes.items()) if rank in wanted]
+    _print_top(output, "Processes", rows, fields, 0, lambda p: p.rank, "")
+
+
+def print_balance(results: ProfilingResults, output: Output, regions: Iterable[MPIRegion]) -> None:
+    """How evenly the ranks share the time of each region."""
+    fields = [
+        _Field("region", lambda b: b.name, number=False),
+        _Field("ranks", lambda b: str(len(b.totals))),
+        _Field("calls", lambda b: str(b.num_calls)),
+        _Field("mean [s]", lambda b: seconds(b.mean)),
+        _Field("min [s]", lambda b: seconds(b.minimum)),
+        _Field("on rank", lambda b: str(b.min_rank)),
+        _Field("max [s]", lambda b: seconds(b.maximum)),
+        _Field("on rank", lambda b: str(b.max_rank)),
+        _Field("imbalance [%]", lambda b: f"{b.imbalance_pct:.2f}"),
+        _Field("lost [s]", lambda b: seconds(b.lost_time)),
+    ]
+    _print_top(output, "Balance of ranks", balance_of(regions), fields, 0, lambda b: float(b.lost_time), "")
 
 
 def print_threads(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from . import _core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ._core import Profile
     from .results import ProfilingResults
 
-__all__ = ["ProcessInfo", "align", "merge_files", "processes_of", "stack"]
+__all__ = ["ProcessInfo", "align", "label_of", "merge_files", "processes_of", "stack"]
 
 
 class ProcessInfo(NamedTuple):
@@ -60,6 +60,14 @@ def processes_of(profile: Profile | None) -> dict[int, ProcessInfo]:
         return {}
     columns = (table["ranks"], *(table[name] for name in ProcessInfo._fields[1:]))
     return {int(row[0]): ProcessInfo(*row) for row in zip(*columns, strict=True)}
+
+
+def label_of(processes: Mapping[int, ProcessInfo], rank: int) -> str:
+    """A rank for people, as exported traces have it."""
+    process = processes.get(rank)
+    if process is None or not process.name:
+        return f"rank {rank}"
+    return f"{process.name} (rank {rank}, pid {process.pid})" if process.pid > 0 else f"{process.name} (rank {rank})"
 
 
 def stack(runs: Sequence[ProfilingResults], names: Sequence[str | None], *, align: bool = True) -> ProfilingResults:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scope_profiler.likwid_data import LikwidRegionResult
     from scope_profiler.perf_events import PerfEventTotals
     from scope_profiler.processes import ProcessInfo
+    from scope_profiler.rank_balance import RankBalance
     from scope_profiler.stored_run import StoredRun
 
     T = TypeVar("T")
@@ -530,6 +531,26 @@ class ProfilingResults:
         from .processes import processes_of
 
         return processes_of(self._profile)
+
+    def rank_label(self, rank: int) -> str:
+        """A rank for people: ``"worker 1 (rank 2, pid 4711)"``, or ``"rank 2"`` where its process has no name."""
+        from .processes import label_of
+
+        return label_of(self.processes, rank)
+
+    def imbalance(
+        self,
+        include: str | Sequence[str] | None = None,
+        exclude: str | Sequence[str] | None = None,
+        ranks: Iterable[int] | None = None,
+    ) -> list[RankBalance]:
+        """How evenly the ranks (or ``ranks``) share the time of each region; the region that loses most time first.
+
+        Regions are chosen as by :meth:`get_regions`. Needs no single calls.
+        """
+        from .rank_balance import balance_of
+
+        return balance_of(self.get_regions(include=include, exclude=exclude), ranks)
 
     @property
     def threads(self) -> dict[int, list[ThreadInfo]]:

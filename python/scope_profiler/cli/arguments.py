@@ -51,14 +51,15 @@ class _Parser(argparse.ArgumentParser):
             return self.parse_args([*files, *others])
 
     def _files_among_values(self, arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-        """(files, the rest): words that are files, at the end of the values of an option that takes several, all but its first."""
-        several = {name for action in self._actions if action.nargs == "+" for name in action.option_strings}
+        """(files, the rest): words that are files, at the end of the values of an option that takes several, all that it can miss."""
+        needed = {"+": 1, "*": 0}
+        several = {name: needed[str(action.nargs)] for action in self._actions if action.nargs in needed for name in action.option_strings}
         files: list[str] = []
         others: list[str] = []
         begin = len(arguments)  # where the values of such an option begin
         for place, word in enumerate(arguments):
             if word.startswith("-"):
-                begin = place + 2 if word in several else len(arguments)
+                begin = place + 1 + several[word] if word in several else len(arguments)
             values_end = place + 1 == len(arguments) or arguments[place + 1].startswith("-")
             others.append(word)
             if values_end and place >= begin:
@@ -97,13 +98,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f", did you mean {near[0]!r}?" if near else ""
 
 
-def add_selection(parser: argparse.ArgumentParser) -> None:
-    """The options that choose regions and ranks."""
+def add_selection(parser: argparse.ArgumentParser, bare_ranks: str | None = None) -> None:
+    """The options that choose regions and ranks; ``bare_ranks`` is what --ranks without a rank shows."""
     parser.add_argument(
         "-i", "--include", nargs="+", metavar="REGEX", help="only regions whose name begins with one of these"
     )
     parser.add_argument("-e", "--exclude", nargs="+", metavar="REGEX", help="no regions whose name begins with one of these")
-    parser.add_argument("-r", "--ranks", nargs="+", metavar="RANKS", type=rank_set, help="only these ranks: 0 2, 0-3 or 1,3")
+    parser.add_argument(
+        "-r", "--ranks", nargs="*" if bare_ranks else "+", metavar="RANKS", type=rank_set,
+        help="only these ranks: 0 2, 0-3 or 1,3" + (f"; without any: {bare_ranks}" if bare_ranks else ""),
+    )  # fmt: skip
 
 
 def add_label(parser: argparse.ArgumentParser) -> None:

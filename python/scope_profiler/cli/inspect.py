@@ -18,16 +18,20 @@ from scope_profiler.inspection import (
     exactly,
     largest_regions,
     plain,
+    print_balance,
     print_banner,
     print_metadata,
+    print_processes,
     print_regions,
     print_source,
     print_tasks,
     print_threads,
     rows_of,
 )
+from scope_profiler.rank_balance import balance_of
 
 if TYPE_CHECKING:
+    from scope_profiler.rank_balance import RankBalance
     from scope_profiler.results import MPIRegion, ProfilingResults
 
 DESCRIPTION = "Print the metadata, regions, threads and tasks of profiles. Times are in seconds."
@@ -53,7 +57,7 @@ def _names(text: str) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this command."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="profiles, or globs of them")
-    add_selection(parser)
+    add_selection(parser, bare_ranks="how evenly the ranks share the time of each region")
     parser.add_argument(
         "--sort",
         choices=SORT_KEYS,
@@ -96,7 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Inspect the files one by one. 0, or 1 when --source names a region that a profile does not have."""
     paths = expand_files(arguments.files)
-    arguments.ranks = merge_ranks(arguments.ranks)
+    arguments.balance = arguments.ranks == []
+    arguments.ranks = merge_ranks(arguments.ranks or None)
     arguments.columns = None if arguments.columns is None else [name for names in arguments.columns for name in names]
     code = 0
     documents: list[dict[str, Any]] = []
@@ -146,6 +151,10 @@ def _narrowed(results: ProfilingResults, arguments: argparse.Namespace) -> tuple
 def _print(results: ProfilingResults, arguments: argparse.Namespace, output: Output) -> int:
     regions, options = _narrowed(results, arguments)
     print_banner(results, output)
+    if arguments.balance:
+        print_processes(results, output)
+        print_balance(results, output, regions)
+        return 0
     if not arguments.regions_only and not arguments.tree:
         print_metadata(results.metadata, output, full=arguments.full)
     complete = True
@@ -163,6 +172,7 @@ def _print(results: ProfilingResults, arguments: argparse.Namespace, output: Out
         else:
             output.line("  (no regions)" if not len(results) else "  (no region matches)")
         if not arguments.regions_only:
+            print_processes(results, output, ranks=arguments.ranks)
             print_threads(results, output, ranks=arguments.ranks, limit=arguments.top)
             print_tasks(results, output, ranks=arguments.ranks, limit=arguments.top)
     if arguments.source:
@@ -198,7 +208,13 @@ def _document(results: ProfilingResults, arguments: argparse.Namespace) -> dict[
         return document
     regions, _ = _narrowed(results, arguments)
     document["regions"] = [_region(region) for region in regions]
+    if arguments.balance:
+        document["balance"] = [_balance(one) for one in balance_of(regions)]
     if not arguments.regions_only:
+        processes = results.processes
+        if len(processes) > 1:
+            chosen = [row for rank, row in sorted(processes.items()) if arguments.ranks is None or rank in arguments.ranks]
+            document["processes"] = [{field: plain(getattr(row, field)) for field in ("rank", "name", "pid")} for row in chosen]
         for kind, fields in (("threads", _THREAD_FIELDS), ("tasks", _TASK_FIELDS)):
             rows = rows_of(results, kind, arguments.ranks)
             document[kind] = [{field: plain(getattr(row, field)) for field in fields} for row in rows]
@@ -207,6 +223,11 @@ def _document(results: ProfilingResults, arguments: argparse.Namespace) -> dict[
 
         document["tree"] = tree_values(results, regions, arguments.ranks)
     return document
+
+
+def _balance(one: RankBalance) -> dict[str, Any]:
+    fields = ("name", "num_calls", "mean", "minimum", "min_rank", "maximum", "max_rank", "imbalance_pct", "lost_time")
+    return {**{field: plain(getattr(one, field)) for field in fields}, "totals": {str(rank): value for rank, value in one.totals.items()}}
 
 
 def _region(region: MPIRegion) -> dict[str, Any]:

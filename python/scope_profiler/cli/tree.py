@@ -127,7 +127,7 @@ def _print_lane(
             row += [str(int(tree.calls[path])), *(f"{int(ns) / 1e9:.6f}" for ns in times)]
         rows.append(row + [""] * (len(columns) - len(row)))
     label = "all calls" if lane == NO_LANES else results.lane_label(lane, rank)
-    title = f"rank {rank} - {label}" if int(results.num_ranks) > 1 else label
+    title = f"{results.rank_label(rank)} - {label}" if int(results.num_ranks) > 1 else label
     output.lines([printable(title), *table(columns, rows, output.width), ""])
 
 

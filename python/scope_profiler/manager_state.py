@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._core import Region
-    from .mpi_wrappers import MPIHooks
     from .following import Membership
+    from .mpi_wrappers import MPIHooks
     from .profile_config import ProfilingConfig
     from .region_handles import RegionHandle
     from .results import ProfilingResults

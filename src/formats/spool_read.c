@@ -64,7 +64,7 @@ typedef struct reader {
     const sp_mark **reached; /* by row: how far `confirmed` read its log; NULL: not at all */
     size_t reached_count;
     char *metadata; /* JSON text, in the journal; NULL: none */
-    sp_ticks latest;
+    sp_ticks latest, last_opened; /* of all, and of the calls that are open */
     open_call *open;
     size_t open_count, open_size;
     sp_salvage salvage;
@@ -525,6 +525,7 @@ static void check_slot(reader *r, sp_slot *slot, const sp_mark *place)
     set_region(slot, id);
     if (r->run->stride == sizeof(sp_async_slot) && ((sp_async_slot *)slot)->await > FARTHEST) ((sp_async_slot *)slot)->await = 0;
     saw(r, start);
+    if (end == SP_SLOT_OPEN && start > r->last_opened) r->last_opened = start;
     if (end != SP_SLOT_OPEN) saw(r, end);
 }
 
@@ -696,6 +697,8 @@ static sp_status rebuild(reader *r, sp_error *error)
     if (status == SP_OK) status = read_tasks(r, error);
     if (status == SP_OK) status = find_reported(r, error);
     if (status == SP_OK) status = read_events(r, error);
+    /* A call that was opened last must begin before its caller ends, or it would be taken for the next one. */
+    if (status == SP_OK && r->last_opened == r->latest) r->latest++;
     if (status == SP_OK) status = end_timeline(r, error);
     if (status == SP_OK) status = close_open_calls(r, error);
     return status;

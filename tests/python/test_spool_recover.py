@@ -243,3 +243,17 @@ def test_tables_show_no_cpu_time_where_none_is_known(killed, capsys):
     shown = capsys.readouterr().out
     [row] = [line for line in shown.splitlines() if "MainThread" in line]
     assert " - " in row and "-0.0" not in shown, shown
+
+
+def test_calls_that_were_opened_last_stay_inside_their_callers(killed):
+    results = sp.load(killed("""
+sp.setup(output="p.h5", track_threads=True)
+calls = [sp.region(f"level {i}") for i in range(40)]
+for call in calls: call.__enter__()
+die()
+"""))
+    above = -1
+    for level in range(40):
+        part = results[f"level {level}"][0]
+        assert part.event_metadata == ({"open": True},) and list(part.parent_ids) == [above]
+        [above] = part.call_ids

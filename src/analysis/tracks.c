@@ -412,7 +412,7 @@ static bool open_call(sp_walk *walk)
         walk->open = larger;
         walk->size = size;
     }
-    walk->open[walk->depth] = (struct sp_walk_open){walk->call.end_ns, walk->tracks->calls[walk->next]};
+    walk->open[walk->depth] = (struct sp_walk_open){walk->call.end_ns, walk->call.row, walk->tracks->calls[walk->next]};
     return true;
 }
 
@@ -433,7 +433,11 @@ sp_status sp_walk_next(sp_walk *walk, sp_walk_event *event)
     }
     if (walk->depth > 0 && is_over(walk)) {
         const struct sp_walk_open *top = &walk->open[--walk->depth];
-        *event = (sp_walk_event){.number = top->call, .at = top->end_ns, .depth = walk->depth};
+        event->opens = false;
+        event->number = top->call;
+        event->at = top->end_ns;
+        event->depth = walk->depth;
+        event->row = top->row;
         return SP_OK;
     }
     if (walk->next == walk->end) return SP_ERR_NOT_FOUND;
@@ -442,6 +446,7 @@ sp_status sp_walk_next(sp_walk *walk, sp_walk_event *event)
     event->number = walk->tracks->calls[walk->next++];
     event->at = walk->call.start_ns;
     event->depth = walk->depth++;
+    event->row = walk->call.row;
     event->call = walk->call;
     walk->looked = false;
     return SP_OK;

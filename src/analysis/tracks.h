@@ -73,6 +73,7 @@ typedef struct sp_walk {
     uint64_t next, end;
     struct sp_walk_open {
         int64_t end_ns;
+        const sp_row *row;
         uint32_t call;
     } *open;
     size_t depth, size;
@@ -85,6 +86,7 @@ typedef struct sp_walk_event {
     uint32_t number;
     int64_t at;
     size_t depth;
+    const sp_row *row;
     sp_call call; /* of the call that opens; not filled in when one closes */
 } sp_walk_event;
 

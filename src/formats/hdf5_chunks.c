@@ -7,12 +7,10 @@
 #include <string.h>
 
 #include "formats/hdf5_library.h"
-#include "platform/platform.h"
 
 #define WORKERS_MAX 4
 #define JOBS_MAX (WORKERS_MAX + 4)
 #define FEW_PIECES 4 /* not worth a thread */
-#define HUGE_PAGE ((size_t)2 << 20)
 
 typedef enum job_state { JOB_FREE, JOB_WAITING, JOB_TAKEN, JOB_MADE } job_state;
 
@@ -33,16 +31,9 @@ typedef struct spare {
     struct spare *next;
 } spare;
 
-/* Memory that buffers are cut from: most of what a fresh one costs is the faults of its small pages. */
-typedef struct slab {
-    struct slab *next;
-    char *memory;
-    size_t used;
-} slab;
-
 struct sp_chunk_writer {
     sp_pipeline filters;
-    size_t largest, slab_bytes;
+    size_t largest;
     pthread_t threads[WORKERS_MAX];
     unsigned worker_count;
     sp_coder *coder; /* the caller's own, when there is no worker */
@@ -55,7 +46,6 @@ struct sp_chunk_writer {
     unsigned job_count;
     job jobs[JOBS_MAX];
     spare *spares;
-    slab *slabs; /* the newest first: only it has room */
 };
 
 /* -- pieces -- */
@@ -190,12 +180,12 @@ static void writer_free(sp_chunk_writer *writer)
     pthread_mutex_unlock(&writer->lock);
     for (unsigned i = 0; i < writer->worker_count; i++) pthread_join(writer->threads[i], NULL);
     for (unsigned i = 0; i < writer->job_count; i++) {
+        if (writer->jobs[i].state == JOB_WAITING) free(writer->jobs[i].raw);
         free(writer->jobs[i].data);
     }
-    while (writer->slabs) {
-        slab *one = writer->slabs;
-        writer->slabs = one->next;
-        sp_platform_unmap(one->memory, writer->slab_bytes);
+    while (writer->spares) {
+        spare *one = writer->spares;
+        writer->spares = one->next;
         free(one);
     }
     pthread_mutex_destroy(&writer->lock);
@@ -206,20 +196,12 @@ static void writer_free(sp_chunk_writer *writer)
     free(writer);
 }
 
-/* Huge pages where that many bytes are needed. */
-static size_t slab_size(size_t largest, uint64_t pieces)
-{
-    const size_t whole = (largest + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    return pieces > whole / largest ? whole : largest;
-}
-
 sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest, uint64_t pieces)
 {
     sp_chunk_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL) return NULL;
     writer->filters = *filters;
-    writer->largest = largest > sizeof(spare) ? (largest + 63) / 64 * 64 : sizeof(spare);
-    writer->slab_bytes = slab_size(writer->largest, pieces);
+    writer->largest = largest > sizeof(spare) ? largest : sizeof(spare);
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->queued, NULL);
     pthread_cond_init(&writer->made, NULL);
@@ -241,34 +223,13 @@ sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest,
     return NULL;
 }
 
-/* With the lock. */
-static void *cut_buffer(sp_chunk_writer *writer)
-{
-    slab *newest = writer->slabs;
-    if (newest == NULL || writer->slab_bytes - newest->used < writer->largest) {
-        newest = calloc(1, sizeof *newest);
-        if (newest == NULL) return NULL;
-        newest->memory = sp_platform_map(writer->slab_bytes);
-        if (newest->memory == NULL) {
-            free(newest);
-            return NULL;
-        }
-        newest->next = writer->slabs;
-        writer->slabs = newest;
-    }
-    void *buffer = newest->memory + newest->used;
-    newest->used += writer->largest;
-    return buffer;
-}
-
 void *sp_chunk_writer_buffer(sp_chunk_writer *writer)
 {
     pthread_mutex_lock(&writer->lock);
     spare *one = writer->spares;
     if (one) writer->spares = one->next;
-    void *buffer = one ? (void *)one : cut_buffer(writer);
     pthread_mutex_unlock(&writer->lock);
-    return buffer;
+    return one ? (void *)one : malloc(writer->largest);
 }
 
 void sp_chunk_writer_drop(sp_chunk_writer *writer, void *buffer)

@@ -176,22 +176,46 @@ void sp_output_integer(sp_output *out, int64_t value)
     append(out, begin, (size_t)(end - begin));
 }
 
+static char *put_whole(char *to, uint64_t value)
+{
+    char text[24], *const end = text + sizeof text;
+    if (value < 10) {
+        *to = (char)('0' + value);
+        return to + 1;
+    }
+    const char *begin = digits_before(end, value);
+    memcpy(to, begin, (size_t)(end - begin));
+    return to + (end - begin);
+}
+
+/* Inlined for each power, by which the compiler then multiplies instead of dividing. */
+static inline __attribute__((always_inline)) char *put_decimal(char *to, int64_t value, unsigned digits, uint64_t power)
+{
+    const uint64_t size = magnitude(value), whole = size / power;
+    uint32_t rest = (uint32_t)(size - whole * power);
+    if (value < 0) *to++ = '-';
+    to = put_whole(to, whole);
+    if (rest == 0) return to;
+    char *end = to + 1 + digits, *at = end;
+    *to = '.';
+    for (unsigned left = digits; left > 1; left -= 2, rest /= 100) memcpy(at -= 2, pairs + 2 * (rest % 100), 2);
+    if (digits % 2) *--at = (char)('0' + rest);
+    while (end[-1] == '0') end--;
+    return end;
+}
+
+char *sp_decimal_seconds(char *to, int64_t ns)
+{
+    return put_decimal(to, ns, 9, 1000000000);
+}
+
 void sp_output_decimal(sp_output *out, int64_t value, unsigned digits)
 {
     static const uint64_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000};
-    const uint64_t size = magnitude(value), whole = size / powers[digits];
-    uint64_t rest = size % powers[digits];
-    char text[48], *const middle = text + 32;
-    char *begin = digits_before(middle, whole), *end = middle;
-    if (value < 0) *--begin = '-';
-    if (rest > 0) {
-        *end++ = '.';
-        for (; rest % 10 == 0; rest /= 10) digits--;
-        end += digits;
-        char *at = digits_before(end, rest);
-        while (at > middle + 1) *--at = '0';
-    }
-    append(out, begin, (size_t)(end - begin));
+    char *const to = sp_output_room(out);
+    if (digits == 9) sp_output_took(out, sp_decimal_seconds(to, value));
+    else if (digits == 3) sp_output_took(out, put_decimal(to, value, 3, 1000));
+    else sp_output_took(out, put_decimal(to, value, digits, powers[digits]));
 }
 
 /* The program around us may have set a locale with a decimal comma. */

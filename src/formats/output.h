@@ -69,6 +69,18 @@ static inline void sp_output_char(sp_output *out, char c)
     if (__builtin_expect(out->used >= SP_OUTPUT_BUFFER, 0)) sp_output_flush(out);
 }
 
+/* To write in place: at least SP_OUTPUT_MARGIN bytes; then where what was written ends. */
+static inline char *sp_output_room(sp_output *out)
+{
+    return out->buffer + out->used;
+}
+
+static inline void sp_output_took(sp_output *out, const char *end)
+{
+    out->used = (size_t)(end - out->buffer);
+    if (__builtin_expect(out->used >= SP_OUTPUT_BUFFER, 0)) sp_output_flush(out);
+}
+
 void sp_output_integer(sp_output *out, int64_t value);
 
 /*
@@ -76,6 +88,9 @@ void sp_output_integer(sp_output *out, int64_t value);
  * microseconds (3) from ns, which no double rounds.
  */
 void sp_output_decimal(sp_output *out, int64_t value, unsigned digits);
+
+/* The same of seconds, into room of at least 32 bytes; returns its end. */
+char *sp_decimal_seconds(char *to, int64_t ns);
 
 /* The shortest text that reads back as the same double. NaN and infinities, which JSON does not have, become null. */
 void sp_output_double(sp_output *out, double value);

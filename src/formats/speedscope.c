@@ -50,12 +50,13 @@ static sp_status write_events(writer *w, const sp_tracks *tracks, const sp_track
     bool first = true;
     sp_walk_begin(&walk, tracks, track);
     while ((status = sp_walk_next(&walk, &event)) == SP_OK) {
-        const sp_row *row = event.opens ? event.call.row : sp_tracks_call(tracks, event.number).row;
-        event_text text = *event_of(w, row->name);
-        if (!event.opens) text.text[TYPE_AT] = 'C';
-        sp_output_bytes(out, text.text + first, text.size - first); /* without the comma */
-        write_time(w, event.at);
-        sp_output_char(out, '}');
+        const event_text *text = event_of(w, event.row->name);
+        char *to = sp_output_room(out);
+        memcpy(to, text->text + first, sizeof text->text - 1); /* of a size that the compiler knows; the first without the comma */
+        if (!event.opens) to[TYPE_AT - first] = 'C';
+        to = sp_decimal_seconds(to + text->size - first, sp_minus(event.at, w->origin));
+        *to++ = '}';
+        sp_output_took(out, to);
         first = false;
     }
     sp_walk_end(&walk);

@@ -146,7 +146,9 @@ SP_API int sp_region_at(const char *name, const char *source_file, int source_li
 #define SP_REGION_AT(name) sp_region_at((name), __FILE__, __LINE__)
 
 /*
- * Enter a region; leave it. sp_end closes the newest open call of that region on the calling lane, whatever else is open.
+ * Enter a region; leave it. sp_end closes the newest open call of that region on the calling lane, whatever else is open; else
+ * the newest on any lane of this thread, else of another thread. That one gets the time of this end, and is closed when its
+ * thread next ends a region, or ends. Scopes are not ended from another thread by their region, only by their token.
  * Recursion has no limit. An end without a call to close is counted (the file's metadata have "unmatched_ends"), and is
  * sp_profiler_last_error().
  */

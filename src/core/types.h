@@ -171,8 +171,9 @@ typedef struct sp_named_call {
     sp_slot *slot;
     sp_log *log; /* stays as long as the call is open */
     const void *owner; /* whose handle it is */
-    int32_t handle;
-    int32_t lane; /* log->lane_index at entry */
+    uint32_t handle : 31;
+    uint32_t scoped : 1; /* it is ended by its token; an end of its region on another thread leaves it alone */
+    int32_t lane;        /* log->lane_index at entry */
 } sp_named_call;
 
 /* Those of one lane, or of a thread with the tasks on it, innermost last. Only the thread that it is on touches it. */

@@ -2,8 +2,9 @@
  * calls.c - begin and end: calls that are closed by the handle of their region, not by an object of their own.
  *
  * Each lane has a stack of its open calls, which its thread alone touches. An end closes the newest call of its region there,
- * which is the topmost one almost always. What another thread wants to end (a C++ scope that was moved there) it sends: the
- * owner takes it off its stack when it next looks, and the call gets the time at which it was sent.
+ * which is the topmost one almost always. What another thread wants to end (a C++ scope that was moved there, a call that was
+ * begun on one thread and is ended on another) it sends: the owner takes it off its stack when it next looks, and the call gets
+ * the time at which it was sent.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ static void lose(const sp_log *log)
 }
 
 /* Open a call on the calling thread and remember it; NULL: not recorded. */
-static inline sp_slot *open_call(sp_profiler *profiler, int handle)
+static inline sp_slot *open_call(sp_profiler *profiler, int handle, bool scoped)
 {
     const uint64_t token = __atomic_load_n(&profiler->head.recording, __ATOMIC_ACQUIRE);
     if (SP_UNLIKELY(token == 0)) return NULL;
@@ -34,14 +35,14 @@ static inline sp_slot *open_call(sp_profiler *profiler, int handle)
     sp_slot *slot = sp_log_enter(log, region);
     if (SP_UNLIKELY(slot == NULL)) return NULL;
     sp_named_call *call = thread->named.top;
-    *call = (sp_named_call){slot, log, profiler, handle, log->lane_index};
+    *call = (sp_named_call){slot, log, profiler, (uint32_t)handle, scoped, log->lane_index};
     thread->named.top = call + 1;
     return slot;
 }
 
 static inline bool is_of(const sp_named_call *call, const sp_profiler *profiler, int handle)
 {
-    return call->owner == profiler && call->handle == handle && call->lane == call->log->lane_index;
+    return call->owner == profiler && call->handle == (uint32_t)handle && call->lane == call->log->lane_index;
 }
 
 /* Take a call out of the stack, and end it. */
@@ -66,7 +67,7 @@ static SP_NOINLINE bool end_inner(sp_thread *thread, const sp_profiler *profiler
 {
     sp_named_call *found = NULL;
     for (sp_named_call *call = thread->named.top; call-- > thread->named.base;) {
-        if (call->owner != profiler || call->handle != handle) continue;
+        if (call->owner != profiler || call->handle != (uint32_t)handle) continue;
         if (call->lane == call->log->lane_index) {
             found = call;
             break;
@@ -80,7 +81,7 @@ static SP_NOINLINE bool end_inner(sp_thread *thread, const sp_profiler *profiler
 
 void sp_native_begin(sp_profiler *profiler, int handle)
 {
-    (void)open_call(profiler, handle);
+    (void)open_call(profiler, handle, false);
 }
 
 static inline bool end_call(sp_profiler *profiler, int handle)
@@ -96,6 +97,7 @@ static inline bool end_call(sp_profiler *profiler, int handle)
         }
         if (end_inner(thread, profiler, handle)) return true;
     }
+    if (sp_native_send_named_end(profiler, handle)) return true;
     if (__atomic_load_n(&profiler->head.live, __ATOMIC_ACQUIRE)) unmatched(profiler);
     return false;
 }
@@ -145,7 +147,7 @@ void sp_native_scope_begin(sp_profiler *profiler, int handle, sp_scope *scope)
 {
     scope->profiler = profiler;
     scope->region = handle;
-    const sp_slot *slot = open_call(profiler, handle);
+    const sp_slot *slot = open_call(profiler, handle, true);
     scope->slot = slot ? (int64_t)(intptr_t)slot : -1;
     scope->thread = slot ? sp_this_thread->serial : 0;
 }

@@ -13,6 +13,12 @@ SP_NOINLINE void sp_native_take_mail(sp_thread *thread);
 /* End the call of a scope that another thread has open, or had when it ended; false: nobody has it. */
 bool sp_native_send_end(const sp_scope *scope);
 
+/*
+ * End, from here, the newest call of the region that another thread has open, or had when it ended. False: no thread has one.
+ * Calls with a token of their own are not ended by their region; a thread that finds only such ones counts the end as unmatched.
+ */
+bool sp_native_send_named_end(sp_profiler *profiler, int handle);
+
 /* Calls that are left open for good on this stack: their scopes can still be ended, by any thread. */
 void sp_native_keep_orphans(const sp_call_stack *stack, uint64_t thread);
 

@@ -193,6 +193,71 @@ static void ends_close_the_newest_call_of_their_region(void **state)
     sp_profile_release(profile);
 }
 
+typedef struct visit {
+    pthread_barrier_t turn;
+    int outer, inner, own;
+    bool stays;
+} visit;
+
+static void *begin_for_another_thread(void *with)
+{
+    visit *all = with;
+    clock_at(2000);
+    sp_begin(all->outer);
+    clock_at(2100);
+    sp_begin(all->inner);
+    const sp_scope scope = sp_scope_begin(all->own);
+    if (!all->stays) return NULL; /* the scope stays open */
+    pthread_barrier_wait(&all->turn);
+    pthread_barrier_wait(&all->turn); /* now the other thread has ended what it could */
+    clock_at(5000);
+    sp_scope last = scope;
+    assert_int_equal(sp_scope_end(&last), SP_OK);
+    assert_int_equal(sp_end_status(all->outer), SP_ERR_UNMATCHED_END); /* takes what was sent first */
+    return NULL;
+}
+
+static void end_from_another_thread(bool stays, const char *prefix, const char *file)
+{
+    sp_init(prefix, 0);
+    visit all = {.outer = sp_region("outer"), .inner = sp_region("inner"), .own = sp_region("own"), .stays = stays};
+    pthread_t thread;
+    pthread_barrier_init(&all.turn, NULL, 2);
+    assert_int_equal(pthread_create(&thread, NULL, begin_for_another_thread, &all), 0);
+    if (stays) pthread_barrier_wait(&all.turn);
+    else pthread_join(thread, NULL);
+    clock_at(3000);
+    assert_int_equal(sp_end_status(all.inner), SP_OK);
+    clock_at(3100);
+    assert_int_equal(sp_end_status(all.outer), SP_OK);
+    /* What has a token is ended by it alone: the end is counted here, or by the thread that it is sent to. */
+    assert_int_equal(sp_end_status(all.own), stays ? SP_OK : SP_ERR_UNMATCHED_END);
+    if (stays) {
+        pthread_barrier_wait(&all.turn);
+        pthread_join(thread, NULL);
+    }
+    pthread_barrier_destroy(&all.turn);
+    clock_at(6000);
+    assert_int_equal(sp_finalize(), 0);
+    sp_profile *profile = read_profile(file);
+    assert_int_equal(seen_call(profile, "inner", 0).start, 2100);
+    assert_int_equal(seen_call(profile, "inner", 0).end, 3000);
+    assert_int_equal(seen_call(profile, "outer", 0).end, 3100);
+    assert_int_equal(seen_call(profile, "own", 0).end, stays ? 5000 : 6000);
+    assert_int_equal(sp_profile_find_metadata(profile, "unmatched_ends")->integer, stays ? 2 : 1);
+    sp_profile_release(profile);
+}
+
+static void an_end_closes_the_newest_call_of_another_thread(void **state)
+{
+    end_from_another_thread(true, "sent", "sent_rank00000.h5");
+}
+
+static void an_end_closes_a_call_of_a_thread_that_is_gone(void **state)
+{
+    end_from_another_thread(false, "gone", "gone_rank00000.h5");
+}
+
 static void completed_children_of_an_open_call_are_kept(void **state)
 {
     sp_init("open", 0);
@@ -568,6 +633,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(statistics_are_those_of_completed_calls_and_outlive_the_run, go_there, clean_up),
         cmocka_unit_test_setup_teardown(depth_has_no_limit, go_there, clean_up),
         cmocka_unit_test_setup_teardown(ends_close_the_newest_call_of_their_region, go_there, clean_up),
+        cmocka_unit_test_setup_teardown(an_end_closes_the_newest_call_of_another_thread, go_there, clean_up),
+        cmocka_unit_test_setup_teardown(an_end_closes_a_call_of_a_thread_that_is_gone, go_there, clean_up),
         cmocka_unit_test_setup_teardown(completed_children_of_an_open_call_are_kept, go_there, clean_up),
         cmocka_unit_test_setup_teardown(calls_that_are_open_at_the_end_are_in_the_file, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_failed_finalize_can_be_repeated, go_there, clean_up),

@@ -110,6 +110,19 @@ typedef struct sp_scope {
     uint64_t thread;
 } sp_scope;
 
+/*
+ * How a rank of a distributed run reaches the others: what sp_finalize_ranks() needs to write one file with them. With MPI
+ * there is scope_profiler_mpi.h; this is for other transports. `send` and `receive` move `size` bytes, at most 2^28, in order between
+ * this rank and another; they give SP_ERR_BUSY when `seconds` have passed, and any other status when they fail.
+ */
+typedef struct sp_link {
+    int rank, size;
+    double patience; /* seconds to wait for a rank that should be there */
+    int (*send)(struct sp_link *link, int to, const void *data, size_t size, double seconds);
+    int (*receive)(struct sp_link *link, int from, void *data, size_t size, double seconds);
+    void *context;
+} sp_link;
+
 #ifndef SP_DISABLE_PROFILING
 
 /* ---- the library ---- */
@@ -135,6 +148,13 @@ SP_API int sp_init(const char *prefix, int rank);
 /* Write the file and stop. On failure the profiler goes on recording, and the call can be repeated. 0 when there is nothing
  * to finalize, or when Python writes the run. Regions that are open end now, and are marked as open in the file. */
 SP_API int sp_finalize(void);
+
+/*
+ * The same for all ranks of a distributed run at once: every rank calls it, and `<prefix>.h5` has the calls of all. (Traces
+ * stay one a rank.) A rank that does not come within `patience` is named in the error that the others get, and
+ * the others are in the file all the same; so with an error the profiler goes on recording only if its calls are in no file.
+ */
+SP_API int sp_finalize_ranks(sp_link *link);
 
 /*
  * The handle of the region `name`, made at its first use: found by a hash, good for as long as the process lives, through
@@ -191,6 +211,7 @@ SP_API sp_profiler *sp_create(const char *prefix, int rank);
 SP_API void sp_destroy(sp_profiler *profiler);
 
 SP_API int sp_profiler_finalize(sp_profiler *profiler);
+SP_API int sp_profiler_finalize_ranks(sp_profiler *profiler, sp_link *link);
 SP_API int sp_profiler_flush(sp_profiler *profiler);
 SP_API int sp_profiler_reset(sp_profiler *profiler);
 SP_API int sp_profiler_region(sp_profiler *profiler, const char *name);
@@ -326,6 +347,7 @@ typedef struct sp_host_calls {
     sp_profiler *(*join)(const char *const *names, const char *const *files, const int *lines, int count);
     int (*end_status)(sp_profiler *, int);
     int (*open_calls)(sp_profiler *);
+    int (*finalize_ranks)(sp_profiler *, sp_link *);
 } sp_host_calls;
 
 /* The first words of every profiler. They are read by other threads than those that write them. */
@@ -460,6 +482,7 @@ static inline const char *sp_version(void) { return SP_VERSION; }
 static inline int64_t sp_now_ns(void) { return -1; }
 static inline int sp_init(const char *prefix, int rank) { (void)prefix; (void)rank; return 0; }
 static inline int sp_finalize(void) { return 0; }
+static inline int sp_finalize_ranks(sp_link *link) { (void)link; return 0; }
 static inline int sp_flush(void) { return 0; }
 static inline int sp_reset(void) { return 0; }
 static inline int sp_is_active(void) { return 0; }
@@ -472,6 +495,7 @@ static inline sp_profiler *sp_default_profiler(void) { return NULL; }
 static inline sp_profiler *sp_create(const char *prefix, int rank) { (void)prefix; (void)rank; return NULL; }
 static inline void sp_destroy(sp_profiler *profiler) { (void)profiler; }
 static inline int sp_profiler_finalize(sp_profiler *profiler) { (void)profiler; return 0; }
+static inline int sp_profiler_finalize_ranks(sp_profiler *profiler, sp_link *link) { (void)profiler; (void)link; return 0; }
 static inline int sp_profiler_flush(sp_profiler *profiler) { (void)profiler; return 0; }
 static inline int sp_profiler_reset(sp_profiler *profiler) { (void)profiler; return 0; }
 static inline int sp_profiler_end_last(sp_profiler *profiler) { (void)profiler; return 0; }

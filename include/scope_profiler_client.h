@@ -40,6 +40,7 @@ extern "C" {
     X(const char *, sp_version, (void), (), "")                                                                        \
     X(int64_t, sp_now_ns, (void), (), -1)                                                                              \
     X(int, sp_finalize, (void), (), SP_OK)                                                                             \
+    X(int, sp_finalize_ranks, (sp_link * link), (link), SP_OK)                                                         \
     X(int, sp_region, (const char *name), (name), SP_INVALID_REGION)                                                   \
     X(int, sp_region_at, (const char *name, const char *file, int line), (name, file, line), SP_INVALID_REGION)        \
     X(int, sp_end_status, (int region), (region), SP_ERR_INACTIVE)                                                     \
@@ -52,6 +53,7 @@ extern "C" {
     X(int, sp_set_output_format, (sp_output_format format), (format), SP_ERR_INACTIVE)                                 \
     X(sp_profiler *, sp_default_profiler, (void), (), NULL)                                                            \
     X(int, sp_profiler_finalize, (sp_profiler * p), (p), SP_OK)                                                        \
+    X(int, sp_profiler_finalize_ranks, (sp_profiler * p, sp_link * link), (p, link), SP_OK)                            \
     X(int, sp_profiler_flush, (sp_profiler * p), (p), SP_ERR_INACTIVE)                                                 \
     X(int, sp_profiler_reset, (sp_profiler * p), (p), SP_ERR_INACTIVE)                                                 \
     X(int, sp_profiler_region, (sp_profiler * p, const char *name), (p, name), SP_INVALID_REGION)                      \

@@ -3,6 +3,8 @@
  * profiler, which is this one unless a host was joined. The extension of Python has no need of this file, and its own
  * sp_host_v1.
  */
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,6 +48,15 @@ void sp_destroy(sp_profiler *profiler)
 int sp_profiler_finalize(sp_profiler *profiler)
 {
     return profiler ? CALL(profiler, finalize) : SP_OK;
+}
+
+int sp_profiler_finalize_ranks(sp_profiler *profiler, sp_link *link)
+{
+    if (profiler == NULL) return SP_OK;
+    if (link == NULL) return SP_ERR_INVALID;
+    /* The host may be of a version that knows nothing of ranks. */
+    const bool knows = head_of(profiler)->calls->size > offsetof(sp_host_calls, finalize_ranks);
+    return knows ? CALL(profiler, finalize_ranks, link) : sp_profiler_finalize(profiler);
 }
 
 int sp_profiler_flush(sp_profiler *profiler)
@@ -204,6 +215,11 @@ int sp_init(const char *prefix, int rank)
 int sp_finalize(void)
 {
     return sp_profiler_finalize(sp_default_profiler());
+}
+
+int sp_finalize_ranks(sp_link *link)
+{
+    return sp_profiler_finalize_ranks(sp_default_profiler(), link);
 }
 
 int sp_region(const char *name)

@@ -97,5 +97,6 @@ const sp_host_calls sp_native_calls = {
     .join = sp_native_join,
     .end_status = sp_native_end_status,
     .open_calls = open_calls,
+    .finalize_ranks = sp_native_finalize_ranks,
 };
 

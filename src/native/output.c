@@ -19,6 +19,7 @@
 #include "formats/spool.h"
 #include "native/open_calls.h"
 #include "native/profiler.h"
+#include "native/ranks.h"
 #include "native/sampling.h"
 
 /* ---- names of files ---- */
@@ -82,7 +83,8 @@ static void put_number(sp_profile *profile, sp_status *status, const char *key, 
     if (*status == SP_OK) *status = sp_profile_set_int(profile, key, value);
 }
 
-static sp_status describe(const sp_profiler *profiler, sp_profile *profile)
+/* `team`: the ranks whose file it is; NULL for one of this rank alone. */
+static sp_status describe(const sp_profiler *profiler, const sp_team *team, sp_profile *profile)
 {
     sp_status status = SP_OK;
     struct utsname system = {0};
@@ -99,7 +101,12 @@ static sp_status describe(const sp_profiler *profiler, sp_profile *profile)
     put_pair(profile, &status, "hostname", system.nodename);
     put_pair(profile, &status, "platform", platform);
     if (getcwd(directory, sizeof directory)) put_pair(profile, &status, "working_directory", directory);
-    put_number(profile, &status, "mpi_rank", profiler->rank);
+    if (team) {
+        put_number(profile, &status, "mpi_size", team->comm.size);
+        put_number(profile, &status, "num_nodes", team->hosts);
+    } else {
+        put_number(profile, &status, "mpi_rank", profiler->rank);
+    }
     put_number(profile, &status, "start_time_ns", profiler->run->start_ns);
     put_number(profile, &status, "finalize_time_ns", sp_clock_ns());
     const uint64_t unmatched = atomic_load_explicit(&profiler->run->unmatched, memory_order_relaxed);
@@ -361,7 +368,7 @@ static sp_status write_profile(const sp_profiler *profiler, sp_profile *profile,
 {
     if (profiler->format == SP_OUTPUT_TRACE) return sp_spt_write(profile, (uint32_t)profiler->rank, profiler->path, error);
     sp_profile *described = sp_profile_copy(profile, false);
-    sp_status status = described ? describe(profiler, described) : SP_ERR_NO_MEMORY;
+    sp_status status = described ? describe(profiler, NULL, described) : SP_ERR_NO_MEMORY;
     if (status == SP_OK) status = sp_hdf5_write(described, profiler->path, NULL, error);
     else sp_fail(error, status, "no memory to write %s", profiler->path);
     sp_profile_release(described);
@@ -374,17 +381,54 @@ static sp_status write_file(sp_profiler *profiler, sp_error *error)
     return status == SP_OK ? write_profile(profiler, profiler->kept, error) : status;
 }
 
-/* The last file of a run: with the calls that are open. */
-static sp_status write_last_file(sp_profiler *profiler, sp_error *error)
+/* Everything that goes into the last file of a run: with the calls that are open. */
+static sp_status collect_last(sp_profiler *profiler, sp_profile **out, sp_error *error)
 {
-    sp_profile *open = NULL, *whole = NULL;
+    sp_profile *open = NULL;
+    *out = NULL;
     sp_status status = collect(profiler, error);
     if (status == SP_OK) status = sp_native_open_calls(profiler->run, (uint32_t)profiler->rank, &open, error);
-    if (status != SP_OK || open == NULL) return status == SP_OK ? write_profile(profiler, profiler->kept, error) : status;
-    status = join(profiler->kept, open, &whole, error);
+    if (status != SP_OK) return status;
+    if (open) {
+        status = join(profiler->kept, open, out, error);
+        sp_profile_release(open);
+        return status;
+    }
+    *out = sp_profile_copy(profiler->kept, false);
+    return *out ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory to write %s", profiler->path);
+}
+
+static sp_status write_last_file(sp_profiler *profiler, sp_error *error)
+{
+    sp_profile *whole;
+    sp_status status = collect_last(profiler, &whole, error);
     if (status == SP_OK) status = write_profile(profiler, whole, error);
-    sp_profile_release(open);
     sp_profile_release(whole);
+    return status;
+}
+
+/* The same, with the calls of all ranks in one file. A rank that loses rank 0 writes a file of its own. */
+static sp_status write_together(sp_profiler *profiler, sp_link *link, bool *written, sp_error *error)
+{
+    sp_team team;
+    sp_profile *whole = NULL;
+    char *path = sp_native_shared_path(profiler->output);
+    sp_status status = path ? collect_last(profiler, &whole, error) : sp_fail(error, SP_ERR_NO_MEMORY, "no memory for a path");
+    status = sp_native_meet(link, status, &team, error);
+    if (status == SP_OK) {
+        /* Without memory for the description the calls are worth more: the others wait for them. */
+        (void)describe(profiler, &team, whole);
+        status = sp_native_write_ranks(&team, whole, path, written, error);
+    }
+    if (*written) {
+        free(profiler->path);
+        profiler->path = path;
+        path = NULL;
+    } else if (whole && team.comm.cut_off) {
+        *written = write_profile(profiler, whole, NULL) == SP_OK;
+    }
+    sp_profile_release(whole);
+    free(path);
     return status;
 }
 
@@ -424,7 +468,8 @@ int sp_native_flush(sp_profiler *profiler)
     return status;
 }
 
-int sp_native_finalize(sp_profiler *profiler)
+/* `link`: the other ranks, or NULL. */
+static int finalize(sp_profiler *profiler, sp_link *link)
 {
     if (profiler->shared) profiler = profiler->shared;
     sp_error error = {0};
@@ -434,9 +479,12 @@ int sp_native_finalize(sp_profiler *profiler)
     if (has_own_run(profiler)) {
         /* No call begins meanwhile; those that end are in the file as ended, or as open. */
         __atomic_store_n(&profiler->head.recording, 0, __ATOMIC_RELEASE);
-        status = write_last_file(profiler, &error);
+        bool written = false;
+        if (link && link->size > 1 && profiler->format == SP_OUTPUT_HDF5) status = write_together(profiler, link, &written, &error);
+        else status = write_last_file(profiler, &error);
+        written = written || status == SP_OK;
         if (status == SP_OK) status = sp_native_write_samples(profiler, &error);
-        if (status != SP_OK) {
+        if (!written || (status != SP_OK && link == NULL)) {
             set_gates(profiler, profiler->run->token);
         } else {
             sp_run_confirm(profiler->run);
@@ -448,6 +496,19 @@ int sp_native_finalize(sp_profiler *profiler)
     sp_native_fail(profiler, status, &error);
     sp_native_unlock(profiler);
     return status;
+}
+
+int sp_native_finalize(sp_profiler *profiler)
+{
+    return finalize(profiler, NULL);
+}
+
+int sp_native_finalize_ranks(sp_profiler *profiler, sp_link *link)
+{
+    if (link->size < 1 || link->rank < 0 || link->rank >= link->size || !(link->patience > 0)) {
+        return sp_native_fail(profiler, SP_ERR_INVALID, NULL);
+    }
+    return finalize(profiler, link);
 }
 
 int sp_native_reset(sp_profiler *profiler)

@@ -130,6 +130,7 @@ void sp_native_lane_end(sp_lane *lane);
 
 int sp_native_init(sp_profiler *profiler, const char *prefix, int rank);
 int sp_native_finalize(sp_profiler *profiler);
+int sp_native_finalize_ranks(sp_profiler *profiler, sp_link *link);
 int sp_native_flush(sp_profiler *profiler);
 int sp_native_reset(sp_profiler *profiler);
 int sp_native_region_stats(sp_profiler *profiler, int handle, sp_region_stats *stats);

@@ -11,7 +11,7 @@ SOURCE = ROOT / "src"
 # Each layer may include itself and what stands before it. The front ends do not include each other, but that of native code
 # is below the others: native code joins their runs.
 ORDER = ["platform", "core", "analysis", "formats", "report", "native"]
-FRONT_ENDS = ["python", "cli"]
+FRONT_ENDS = ["python", "cli", "mpi"]
 ALLOWED = {layer: set(ORDER[: ORDER.index(layer) + 1]) for layer in ORDER}
 ALLOWED |= {layer: {*ORDER, layer} for layer in FRONT_ENDS}
 

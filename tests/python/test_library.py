@@ -109,3 +109,15 @@ def test_the_header_compiles_as_cplusplus(tmp_path):
 def test_the_extension_exports_only_its_entry_point_and_the_host_of_native_code():
     core = pytest.importorskip("scope_profiler._core")
     assert exported(core.__file__) == {"PyInit__core", "sp_host_v1"}
+
+
+@pytest.mark.parametrize("name", ["openmpi", "mpich"])
+def test_the_library_of_an_mpi_exports_its_header_and_functions_of_mpi(installed, name):
+    libraries = list(installed.rglob(f"libscope_profiler_{name}.so.1"))
+    if not libraries:
+        pytest.skip(f"the build of the C library is without {name}")
+    header = (ROOT / "include" / "scope_profiler_mpi.h").read_text(encoding="utf-8")
+    names = exported(libraries[0])
+    assert {symbol for symbol in names if not symbol.startswith("MPI_")} == set(re.findall(r"^SP_API\b[^;(]*?\b(sp_\w+)\s*\(", header, re.M))
+    assert {"MPI_Send", "MPI_Waitall", "MPI_Alltoallv", "MPI_Comm_split", "MPI_Finalize"} <= names
+    assert not names & {"MPI_Init", "MPI_Test"}

@@ -92,6 +92,7 @@ static int print_tables(const cli *c, const sp_profile *profile, const wanted *w
         sp_text_add(out, profile->row_count == 0 ? "  (no regions)\n" : "  (no region matches)\n");
     }
     if (regions_only) return 0;
+    sp_report_processes(profile, &chosen->selection, c->width, out);
     const sp_status status = sp_report_threads(profile, &chosen->selection, w->top, c->width, out, &error);
     if (status != SP_OK) return cli_fail_text(error.message);
     sp_report_tasks(profile, &chosen->selection, w->top, c->width, out);

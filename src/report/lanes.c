@@ -65,6 +65,42 @@ static void add_columns(sp_table *table, bool ranked, const char *const *names, 
     for (size_t i = 0; names[i]; i++) sp_table_column_add(table, names[i], i == 0 || i > flexible, i > 0 && i <= flexible);
 }
 
+/* -- processes -- */
+
+static void add_process(sp_table *table, const sp_profile *profile, const sp_process_info *process)
+{
+    unsigned long long calls = 0, threads = 0, tasks = 0;
+    for (size_t i = 0; i < profile->row_count; i++) {
+        const sp_row *row = &profile->rows[i];
+        if (row->rank == process->rank) calls += row->has_aggregate ? row->aggregate_count : row->count;
+    }
+    for (size_t i = 0; i < profile->thread_count; i++) threads += profile->threads[i].rank == process->rank;
+    for (size_t i = 0; i < profile->task_count; i++) tasks += profile->tasks[i].rank == process->rank;
+    sp_table_format(table, "%u", (unsigned)process->rank);
+    sp_table_cell(table, process->name && *process->name ? process->name : "-");
+    if (process->pid > 0) sp_table_format(table, "%lld", (long long)process->pid);
+    else sp_table_cell(table, "-");
+    sp_table_format(table, "%llu", calls);
+    sp_table_format(table, "%llu", threads);
+    sp_table_format(table, "%llu", tasks);
+}
+
+void sp_report_processes(const sp_profile *profile, const sp_selection *selection, size_t width, sp_text *out)
+{
+    static const char *const columns[] = {"rank", "process", "pid", "calls", "threads", "tasks", NULL};
+    size_t count = 0;
+    for (size_t i = 0; i < profile->process_count; i++) count += sp_selection_has_rank(selection, profile->processes[i].rank);
+    if (profile->process_count < 2 || count == 0) return;
+    sp_text_format(out, "Processes (%zu)\n", count);
+    sp_table table = {0};
+    add_columns(&table, false, columns, 1);
+    for (size_t i = 0; i < profile->process_count; i++) {
+        if (sp_selection_has_rank(selection, profile->processes[i].rank)) add_process(&table, profile, &profile->processes[i]);
+    }
+    sp_table_end(&table, out, width);
+    sp_text_add(out, "\n");
+}
+
 /* -- threads -- */
 
 static const sp_thread_usage *usage_of(const sp_path_summary *summary, const sp_thread_info *thread)

@@ -84,6 +84,9 @@ sp_status sp_regions_sorted(const sp_profile *profile, const sp_selection *selec
 
 /* -- lanes -- */
 
+/* Processes, where there are several. */
+void sp_report_processes(const sp_profile *profile, const sp_selection *selection, size_t width, sp_text *out);
+
 /* Threads and tasks; `limit` rows each (-1: the default, 0: all). Nothing where there are none. */
 sp_status sp_report_threads(const sp_profile *profile, const sp_selection *selection, int64_t limit, size_t width, sp_text *out,
                             sp_error *error);

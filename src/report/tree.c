@@ -285,7 +285,13 @@ static void write_lane(const paths *p, const sp_profile *profile, uint32_t rank,
     }
     const sp_track track = {.lane = which->key};
     char *label = which->key == SP_LANE_UNKNOWN ? strdup("all calls") : sp_lane_names_label(names, &track);
-    if (sp_profile_ranks(profile) > 1) sp_text_format(out, "rank %u - ", (unsigned)rank);
+    if (sp_profile_ranks(profile) > 1) {
+        char *process = sp_profile_rank_label(profile, rank);
+        if (process) sp_text_printable(out, process);
+        else out->failed = true;
+        sp_text_add(out, " - ");
+        free(process);
+    }
     if (label) sp_text_printable(out, label);
     else out->failed = true;
     sp_text_add(out, "\n");

@@ -339,3 +339,11 @@ def test_help_names_every_command_and_option() -> None:
         shown = native(command, "--help")
         assert shown.returncode == 0 and shown.stdout.startswith(f"usage: scope-profiler {command}")
     assert native("--version").stdout == f"scope-profiler {sp.__version__}\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--tree"], ["--ranks", "1"]])
+def test_processes_are_named_as_by_the_package(profiles: Path, tmp_path: Path, options: list[str]) -> None:
+    assert python("merge", profiles / "a.h5", profiles / "b.h5", "-o", tmp_path / "m.h5").returncode == 0
+    ours, theirs = (run("inspect", "m.h5", *options, cwd=tmp_path) for run in (native, python))
+    assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
+    assert "b.h5" in ours.stdout and ("Processes (" in ours.stdout) == ("--tree" not in options)

@@ -1,0 +1,347 @@
+/* The spool's writer and reader: damage, versions, limits, forks, two processes. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "analysis/collect.h"
+#include "core/hot.h"
+#include "core/run.h"
+#include "formats/finish.h"
+#include "formats/spool.h"
+#include "formats/spool_layout.h"
+
+static char directory[64], path[128];
+
+typedef struct recording {
+    sp_store *store;
+    sp_run *run;
+    sp_switch gate;
+} recording;
+
+static void begin(recording *r, uint64_t limit, bool newest)
+{
+    const sp_spool_options options = {.path = path, .output = "p.h5", .tracks_threads = true, .limit = limit, .keeps_newest = newest};
+    sp_error error;
+    *r = (recording){0};
+    assert_int_equal(sp_spool_create(&options, &r->store, &error), SP_OK);
+    const sp_run_options run = {.tracks_threads = true, .store = r->store};
+    assert_int_equal(sp_run_open(&run, &r->gate, &r->run, &error), SP_OK);
+    sp_spool_begin(r->store, r->run->started, r->run->start_ns);
+}
+
+/* As a process that is killed leaves it. */
+static void leave(recording *r)
+{
+    sp_spool_finish(r->store, true);
+    sp_run_drop(r->run);
+    r->store->operations->release(r->store);
+}
+
+static uint32_t region(const recording *r, const char *name)
+{
+    uint32_t id;
+    assert_int_equal(sp_run_region(r->run, name, NULL, -1, NULL, NULL, &id, NULL), SP_OK);
+    return id;
+}
+
+static void call(const recording *r, uint32_t id, int times)
+{
+    sp_log *log = sp_log_current(r->run->token);
+    for (int i = 0; i < times; i++) {
+        sp_slot *slot = sp_log_enter(log, id);
+        if (slot) sp_log_exit(log, slot);
+    }
+}
+
+static sp_profile *read_back(sp_salvage *salvage)
+{
+    sp_profile *profile = NULL;
+    sp_error error;
+    assert_int_equal(sp_spool_read(path, 0, &profile, salvage, &error), SP_OK);
+    return profile;
+}
+
+static uint64_t calls_of(const sp_profile *profile, const char *name)
+{
+    for (size_t i = 0; i < profile->row_count; i++) {
+        if (strcmp(profile->names[profile->rows[i].name], name) == 0) return profile->rows[i].count;
+    }
+    return 0;
+}
+
+static void poke(off_t offset, const void *bytes, size_t size)
+{
+    const int file = open(path, O_RDWR);
+    assert_int_equal(pwrite(file, bytes, size, offset), size);
+    close(file);
+}
+
+static void record_some(recording *r)
+{
+    begin(r, 0, false);
+    call(r, region(r, "a"), 1000);
+    call(r, region(r, "b"), 500);
+}
+
+static void test_what_was_recorded_is_read(void **state)
+{
+    (void)state;
+    recording r;
+    sp_salvage salvage;
+    record_some(&r);
+    sp_slot *open = sp_log_enter(sp_log_current(r.run->token), region(&r, "open"));
+    assert_non_null(open);
+    sp_spool_info info;
+    assert_int_equal(sp_spool_inspect(path, &info, NULL), SP_OK);
+    assert_true(info.alive);
+    assert_int_equal(info.pid, getpid());
+    leave(&r);
+    sp_profile *profile = read_back(&salvage);
+    assert_int_equal(calls_of(profile, "a"), 1000);
+    assert_int_equal(calls_of(profile, "b"), 500);
+    assert_int_equal(calls_of(profile, "open"), 1);
+    assert_int_equal(salvage.open_calls, 1);
+    assert_int_equal(salvage.damaged_bytes, 0);
+    sp_profile_release(profile);
+}
+
+static void test_versions_and_headers_are_checked(void **state)
+{
+    (void)state;
+    recording r;
+    sp_error error;
+    sp_profile *profile = NULL;
+    record_some(&r);
+    leave(&r);
+    const uint32_t later = SP_SPOOL_VERSION + 1, version = SP_SPOOL_VERSION, swapped = 0x04030201, endian = SP_SPOOL_ENDIAN;
+    poke(offsetof(sp_spool_header, version), &later, sizeof later);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_SCHEMA);
+    poke(offsetof(sp_spool_header, version), &version, sizeof version);
+    poke(offsetof(sp_spool_header, endian), &swapped, sizeof swapped);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_UNSUPPORTED);
+    poke(offsetof(sp_spool_header, endian), &endian, sizeof endian);
+    poke(offsetof(sp_spool_header, started), "xxxx", 4);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_CORRUPT);
+    poke(0, "nonsense", 8);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_FOREIGN);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_FOREIGN);
+}
+
+static void test_damage_costs_what_is_damaged_and_is_counted(void **state)
+{
+    (void)state;
+    recording r;
+    sp_salvage salvage;
+    record_some(&r);
+    leave(&r);
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    const uint64_t noise = 0xdeadbeefdeadbeef;
+    srand(1);
+    for (int round = 0; round < 200; round++) {
+        poke(SP_SPOOL_PAGE + rand() % (file.st_size - SP_SPOOL_PAGE - 8), &noise, sizeof noise);
+        sp_profile *profile = read_back(&salvage);
+        assert_true(profile->call_count <= 1500);
+        sp_profile_release(profile);
+    }
+}
+
+static void test_at_the_limit_recording_stops(void **state)
+{
+    (void)state;
+    recording r;
+    sp_salvage salvage;
+    begin(&r, 4 << 20, false);
+    call(&r, region(&r, "a"), 400000);
+    assert_true(atomic_load(&r.run->limited));
+    const uint64_t lost = sp_run_lost(r.run);
+    assert_in_range(lost, 1, 400000 - 1);
+    leave(&r);
+    sp_profile *profile = read_back(&salvage);
+    assert_true(salvage.limited);
+    assert_int_equal(calls_of(profile, "a"), 400000 - lost);
+    sp_profile_release(profile);
+}
+
+/* ---- the newest are kept ---- */
+
+#define THREADS 4
+#define CALLS 300000
+
+typedef struct worker {
+    recording *r;
+    uint32_t outer, inner;
+    _Atomic(bool) *stop;
+} worker;
+
+static void *work(void *context)
+{
+    worker *w = context;
+    sp_log *log = sp_log_current(w->r->run->token);
+    sp_slot *all = sp_log_enter(log, w->outer);
+    for (int i = 0; i < CALLS; i++) {
+        sp_slot *outer = i % 10 ? NULL : sp_log_enter(log, w->outer);
+        call(w->r, w->inner, 1);
+        if (outer) sp_log_exit(log, outer);
+    }
+    if (all) sp_log_exit(log, all);
+    return NULL;
+}
+
+/* Looks at everything that reads logs, while blocks go. */
+static void *look(void *context)
+{
+    worker *w = context;
+    while (!atomic_load(w->stop)) {
+        int64_t *starts, *ends;
+        uint32_t *ids;
+        size_t count;
+        assert_int_equal(sp_run_peek(w->r->run, w->inner, &starts, &ends, &count, NULL), SP_OK);
+        for (size_t i = 0; i < count; i++) assert_true(ends[i] >= starts[i]);
+        free(starts);
+        free(ends);
+        assert_int_equal(sp_run_open_calls(w->r->run, &ids, &count, NULL), SP_OK);
+        assert_true(count <= 3 * THREADS);
+        free(ids);
+        (void)sp_run_has_unreported(w->r->run);
+        (void)sp_run_unsaved(w->r->run);
+        sp_profile *profile = NULL;
+        if (sp_spool_read(path, 0, &profile, NULL, NULL) == SP_OK) sp_profile_release(profile);
+        usleep(2000);
+    }
+    return NULL;
+}
+
+static void record_beyond(recording *r, uint64_t limit)
+{
+    _Atomic(bool) stop = false;
+    begin(r, limit, true);
+    worker w = {.r = r, .outer = region(r, "outer"), .inner = region(r, "inner"), .stop = &stop};
+    pthread_t threads[THREADS], reader;
+    pthread_create(&reader, NULL, look, &w);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, &w);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    atomic_store(&stop, true);
+    pthread_join(reader, NULL);
+}
+
+static void test_beyond_the_limit_the_newest_are_kept(void **state)
+{
+    (void)state;
+    const uint64_t total = THREADS * (uint64_t)(CALLS + CALLS / 10 + 1);
+    for (int large = 0; large < 2; large++) {
+        recording r;
+        sp_salvage salvage;
+        sp_error error;
+        record_beyond(&r, large ? 16 << 20 : 6 << 20);
+        assert_false(atomic_load(&r.run->limited));
+        const uint64_t dropped = r.run->dropped_calls;
+        assert_in_range(dropped, 1, total - 1);
+        const uint64_t unsaved = sp_run_unsaved(r.run);
+        sp_profile *profile = read_back(&salvage);
+        assert_int_equal(profile->call_count, total - dropped - unsaved);
+        assert_int_equal(salvage.dropped_calls, dropped);
+        assert_int_equal(salvage.damaged_bytes, 0);
+        sp_profile_release(profile);
+        /* And the same in a file. */
+        char target[160];
+        snprintf(target, sizeof target, "%s/p.h5", directory);
+        const sp_finish_options options = {.path = target};
+        assert_int_equal(sp_run_finish(r.run, &options, &profile, &error), SP_OK);
+        assert_int_equal(profile->call_count, total - dropped);
+        assert_true(profile->nested);
+        sp_profile_release(profile);
+        unlink(target);
+        leave(&r);
+        unlink(path);
+    }
+}
+
+/* ---- processes ---- */
+
+static void test_a_child_leaves_the_spool_to_its_parent(void **state)
+{
+    (void)state;
+    recording r;
+    sp_salvage salvage;
+    record_some(&r);
+    const uint32_t id = region(&r, "a");
+    const pid_t child = fork();
+    if (child == 0) {
+        call(&r, id, 100000);
+        sp_profile *profile = NULL;
+        const bool whole = sp_run_collect(r.run, 0, 0, &profile, NULL, NULL) == SP_OK && profile->call_count == 101500;
+        sp_spool_finish(r.store, false);
+        _exit(whole ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    call(&r, id, 200);
+    leave(&r);
+    sp_profile *profile = read_back(&salvage);
+    assert_int_equal(calls_of(profile, "a"), 1200);
+    assert_int_equal(calls_of(profile, "b"), 500);
+    sp_profile_release(profile);
+}
+
+static void test_no_two_runs_share_a_spool(void **state)
+{
+    (void)state;
+    recording r;
+    record_some(&r);
+    const sp_spool_options options = {.path = path};
+    sp_store *second = NULL;
+    sp_error error;
+    assert_int_equal(sp_spool_create(&options, &second, &error), SP_ERR_IO);
+    const pid_t child = fork();
+    if (child == 0) _exit(sp_spool_create(&options, &second, &error) == SP_ERR_IO ? 0 : 1);
+    int status;
+    waitpid(child, &status, 0);
+    assert_int_equal(status, 0);
+    sp_spool_finish(r.store, false);
+    assert_int_not_equal(access(path, F_OK), 0);
+    leave(&r);
+}
+
+static int make_place(void **state)
+{
+    (void)state;
+    strcpy(directory, "/tmp/test_spool.XXXXXX");
+    if (mkdtemp(directory) == NULL) return -1;
+    snprintf(path, sizeof path, "%s/p.spool", directory);
+    return 0;
+}
+
+static int remove_place(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(directory);
+}
+
+#define PLACED(test) cmocka_unit_test_setup_teardown(test, make_place, remove_place)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PLACED(test_what_was_recorded_is_read),
+        PLACED(test_versions_and_headers_are_checked),
+        PLACED(test_damage_costs_what_is_damaged_and_is_counted),
+        PLACED(test_at_the_limit_recording_stops),
+        PLACED(test_beyond_the_limit_the_newest_are_kept),
+        PLACED(test_a_child_leaves_the_spool_to_its_parent),
+        PLACED(test_no_two_runs_share_a_spool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

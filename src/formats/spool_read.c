@@ -25,7 +25,7 @@
 /* A chunk that was found, in the file's own order. */
 typedef struct found {
     sp_chunk_header *header;
-    uint64_t bytes;
+    uint64_t bytes, sequence; /* as they were then */
 } found;
 
 /* A call that had not ended. */
@@ -168,7 +168,7 @@ static bool page_is_empty(const char *page)
     return true;
 }
 
-static bool add_chunk(reader *r, uint64_t offset)
+static bool add_chunk(reader *r, uint64_t offset, uint64_t bytes)
 {
     if (r->chunk_count == r->chunk_size) {
         const size_t size = r->chunk_size ? r->chunk_size * 2 : 64;
@@ -178,13 +178,13 @@ static bool add_chunk(reader *r, uint64_t offset)
         r->chunk_size = size;
     }
     sp_chunk_header *header = (sp_chunk_header *)(r->memory + offset);
-    r->chunks[r->chunk_count++] = (found){header, header->bytes};
+    r->chunks[r->chunk_count++] = (found){header, bytes, header->sequence};
     return true;
 }
 
 static int by_sequence(const void *a, const void *b)
 {
-    const uint64_t left = ((const found *)a)->header->sequence, right = ((const found *)b)->header->sequence;
+    const uint64_t left = ((const found *)a)->sequence, right = ((const found *)b)->sequence;
     return (left > right) - (left < right);
 }
 
@@ -208,9 +208,12 @@ static sp_status find_chunks(reader *r, sp_error *error)
             continue;
         }
         const sp_chunk_header *header = (const sp_chunk_header *)(r->memory + offset);
+        const uint64_t bytes = header->bytes;
+        /* It may just have been dropped, and be another one by now. */
+        if (bytes < SP_SPOOL_PAGE || bytes % SP_SPOOL_PAGE || bytes > r->size - offset) continue;
         const bool live = atomic_load_explicit(&header->dropped, memory_order_acquire) != SP_CHUNK_GONE;
-        if (live && !add_chunk(r, offset)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
-        offset += header->bytes;
+        if (live && !add_chunk(r, offset, bytes)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+        offset += bytes;
     }
     if (r->chunk_count) qsort(r->chunks, r->chunk_count, sizeof *r->chunks, by_sequence);
     return SP_OK;
@@ -529,11 +532,27 @@ static void check_slot(reader *r, sp_slot *slot, const sp_mark *place)
     if (end != SP_SLOT_OPEN) saw(r, end);
 }
 
+/*
+ * A living writer takes chunks up again, and thins others: what is counted must be what is read after that. So their pages become
+ * the reader's own, the header's last, which then tells whether the chunk is still the same.
+ */
+static bool hold_still(const found *chunk)
+{
+    const sp_chunk_header *h = chunk->header;
+    for (uint64_t page = chunk->bytes; page > 0;) {
+        page -= SP_SPOOL_PAGE;
+        atomic_fetch_add_explicit((volatile _Atomic(char) *)chunk->header + page, 0, memory_order_relaxed);
+    }
+    return h->crc == libdeflate_crc32(0, h, offsetof(sp_chunk_header, crc)) && h->sequence == chunk->sequence &&
+        atomic_load_explicit(&h->dropped, memory_order_relaxed) != SP_CHUNK_GONE;
+}
+
 static sp_status read_events(reader *r, sp_error *error)
 {
+    const bool moving = writer_lives(r);
     for (size_t i = 0; i < r->chunk_count; i++) {
         const found *chunk = &r->chunks[i];
-        if (chunk->header->kind != SP_CHUNK_EVENTS) continue;
+        if (chunk->header->kind != SP_CHUNK_EVENTS || (moving && !hold_still(chunk))) continue;
         const uint32_t row = chunk->header->owner, stride = r->header->slot_bytes;
         if (chunk->header->stride != stride || row > r->run->row_count) {
             r->salvage.damaged_bytes += chunk->bytes;

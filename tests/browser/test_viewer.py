@@ -228,6 +228,19 @@ def test_threads_show_cpu_against_wall(small):
     assert small.wait("document.querySelector('.panel-timeline .lane')")
 
 
+def test_cpu_time_from_before_the_run_is_no_share_of_it(tmp_path, open_page):
+    run = results_of(
+        {"a": {0: region([0], [10 * MS], [0], [-1])}},
+        metadata={"start_time_ns": 0},
+        threads={0: [thread(0, "MainThread", cpu_ns=50 * MS), thread(1, "worker", cpu_ns=MS)]},
+    )
+    page = show(page=None, run=run, tmp_path=tmp_path, open_page=open_page)
+    assert text(page, ".summary") == "10.00 ms · 1 call · 2 threads · CPU 10.0 % of thread time"
+    open_tab(page, "threads")
+    shares = dict(zip(column(page, "name"), column(page, "share")))
+    assert {name: share.strip() for name, share in shares.items()} == {"MainThread": "–", "worker": "10.0 %"}
+
+
 def test_tasks_have_a_table(small):
     open_tab(small, "tasks")
     assert sorted(column(small, "name")) == sorted(["Task-1", SAFE])

@@ -156,15 +156,18 @@ function Search({ run }: { run: Run }) {
   );
 }
 
+const counted = (number: number, what: string): string => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
+
 function Facts({ run }: { run: Run }) {
-  const facts = [`${duration(run.to - run.from)}`, `${count(run.callCount)} calls`];
+  const facts = [`${duration(run.to - run.from)}`, counted(run.callCount, "call")];
   const ranks = new Set(run.data.regions.map((row) => row[1])).size;
   if (ranks > 1) facts.push(`${ranks} ranks`);
-  if (run.threads.length) facts.push(`${count(run.threads.length)} threads`);
-  if (run.tasks.length) facts.push(`${count(run.tasks.length)} tasks`);
-  const cpu = run.threads.reduce((sum, thread) => sum + (thread.cpu ?? 0), 0);
-  const wall = run.threads.reduce((sum, thread) => sum + (thread.wall ?? 0), 0);
-  if (cpu > 0 && wall > 0) facts.push(`CPU ${percent(cpu / wall)} of thread time`);
+  if (run.threads.length) facts.push(counted(run.threads.length, "thread"));
+  if (run.tasks.length) facts.push(counted(run.tasks.length, "task"));
+  const shared = run.threads.filter((thread) => thread.share !== null);
+  const cpu = shared.reduce((sum, thread) => sum + (thread.cpu ?? 0), 0);
+  const wall = shared.reduce((sum, thread) => sum + (thread.wall ?? 0), 0);
+  if (cpu > 0 && wall > 0) facts.push(`CPU ${percent(Math.min(1, cpu / wall))} of thread time`);
   return <p class="summary">{facts.join(" · ")}</p>;
 }
 

@@ -42,6 +42,8 @@ export interface Thread {
   /** From its start to its end, or to the end of the run. */
   wall: number | null;
   cpu: number | null;
+  /** The processor's share of the wall time; unknown where some of the processor time is from before the run. */
+  share: number | null;
   calls: number;
   /** In which it was inside a region. */
   covered: number | null;
@@ -193,13 +195,20 @@ export function percentiles(run: Run, id: number, shares: number[]): (number | n
   });
 }
 
+// The two clocks are not read at the same moment, so that a thread that always ran may have a little more than its wall time.
+const CLOCKS_DIFFER = 1.05;
+
+function processorShare(cpu: number | null, wall: number | null): number | null {
+  return cpu === null || !wall || cpu > wall * CLOCKS_DIFFER ? null : Math.min(1, cpu / wall);
+}
+
 function makeThreads(data: RunData): Thread[] {
   const usage = new Map(data.usage.map((row) => [`${row[0]}/${row[1]}`, row]));
   return data.threads.map(([rank, index, name, , nativeId, daemon, start, end, cpu]) => {
     const used = usage.get(`${rank}/${index}`);
+    const wall = start === null ? null : (end ?? Math.max(data.end, start)) - start;
     return {
-      rank, index, name: name ?? `thread ${index}`, nativeId, daemon, start, end, cpu,
-      wall: start === null ? null : (end ?? Math.max(data.end, start)) - start,
+      rank, index, name: name ?? `thread ${index}`, nativeId, daemon, start, end, cpu, wall, share: processorShare(cpu, wall),
       calls: used ? used[2] : 0, covered: used ? used[3] : 0, tasks: 0,
     };
   });

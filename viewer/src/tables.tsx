@@ -111,19 +111,19 @@ const severalRanks = (run: Run): boolean => new Set(run.threads.map((thread) => 
 
 export function Threads({ run }: { run: Run }) {
   const columns = useMemo<Column<Thread>[]>(() => {
-    const most = Math.max(...run.threads.map((thread) => Math.max(thread.wall ?? 0, thread.cpu ?? 0)), 1);
+    const most = Math.max(...run.threads.map((thread) => thread.wall ?? 0), 1);
     const all: Column<Thread>[] = [
       { key: "name", title: "Thread", value: (thread) => visible(thread.name), cell: (thread) => <span class="name">{visible(thread.name)}</span> },
       number("rank", "Rank", "Its process", (thread) => thread.rank),
       {
         key: "share", title: "CPU of wall", about: "The length is the life of the thread; the solid part it had a processor", number: true,
-        value: (thread) => (thread.cpu === null || !thread.wall ? null : thread.cpu / thread.wall),
+        value: (thread) => thread.share,
         cell: (thread) =>
-          thread.cpu === null || thread.wall === null ? "–" : (
-            <span class="with-bar"><Bar part={thread.cpu} whole={thread.wall} most={most} /> {percent(thread.wall ? thread.cpu / thread.wall : null)}</span>
+          thread.share === null ? "–" : (
+            <span class="with-bar"><Bar part={thread.cpu ?? 0} whole={thread.wall ?? 0} most={most} /> {percent(thread.share)}</span>
           ),
       },
-      time("cpu", "CPU", "Time that it had a processor", (thread) => thread.cpu),
+      time("cpu", "CPU", "Time that it had a processor in its whole life, before the run too", (thread) => thread.cpu),
       time("wall", "Wall", "From its start to its end, or to the last call of the run", (thread) => thread.wall),
       time("covered", "In regions", "Wall time in which it was inside a call", (thread) => thread.covered),
       number("calls", "Calls", "Calls on it, its tasks' included", (thread) => thread.calls),

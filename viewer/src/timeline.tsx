@@ -463,7 +463,7 @@ function LaneLabel({ placed, top, onToggle }: { placed: Placed; top: number; onT
   const hidden = lane.depth - lane.shown;
   const opens = lane.children.length > 0;
   const { thread, task } = lane;
-  const share = thread && thread.cpu !== null && thread.wall ? thread.cpu / thread.wall : null;
+  const share = thread?.share ?? null;
   return (
     <div
       class={`lane lane-${lane.kind}`}
@@ -511,7 +511,7 @@ function describe(lane: Lane): string {
   const parts = [lane.label];
   const { thread, task } = lane;
   if (thread) {
-    if (thread.cpu !== null && thread.wall) parts.push(`CPU ${duration(thread.cpu)} of ${duration(thread.wall)}`);
+    if (thread.share !== null) parts.push(`CPU ${duration(thread.cpu)} of ${duration(thread.wall)}`);
     parts.push(`${count(thread.calls)} calls`);
   }
   if (task) parts.push(`${count(task.calls)} calls`, `${duration(task.running)} running, ${duration(task.suspended)} awaiting, ${count(task.steps)} steps`);

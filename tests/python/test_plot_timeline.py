@@ -34,6 +34,15 @@ def rows(function, tmp_path, data, **more):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.parametrize("function", [plot_gantt, plot_flame_chart])
+def test_a_legend_that_is_taller_than_the_lanes_has_room(tmp_path, function):
+    regions = {f"region {i}": {0: times([(i, i + 1)], thread_ids=int64([0]))} for i in range(30)}
+    drawn, (ax,) = figure(function, results_of(regions, threads={0: [thread(0, "MainThread")]}), filepath=tmp_path / "plot.png")
+    legend = ax.get_legend().get_window_extent()
+    assert legend_texts(ax)[-1] == "and 6 more"
+    assert 0 <= legend.y0 and legend.y1 <= drawn.bbox.y1 and ax.get_window_extent().width > drawn.bbox.width / 2
+
+
 def test_gantt_of_a_tracked_run_has_a_row_for_each_thread_and_task():
     _, (ax,) = figure(plot_gantt, tracked_run())
     assert y_texts(ax) == ["MainThread", "Task-1 (fetch_all) on MainThread", "worker"]

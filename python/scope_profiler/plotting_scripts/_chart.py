@@ -118,9 +118,14 @@ class Chart:
     fluid: bool = False  # whether the nodes of a graph arrange themselves
 
     @property
+    def margin(self) -> float:
+        """Inches of room above and below the panels."""
+        return 0.3 + 0.2 * len(self.notes)
+
+    @property
     def height(self) -> float:
         """Inches, with room for titles and axes."""
-        return sum(panel.height for panel in self.panels) + 0.3 + 0.2 * len(self.notes)
+        return sum(panel.height for panel in self.panels) + self.margin
 
 
 @dataclass

@@ -21,6 +21,7 @@ DPI = 150
 _GRID = "#DDDDDD"
 _TEXTS = 400  # names that are written into one panel
 _LEGEND_ENTRIES = 24
+_LEGEND_INCHES = 0.2  # a line of a legend, which is beside its panel: one that is taller leaves no room for the panel
 _NAME = 40  # characters of a name that axes and legends show
 _RASTER = 2_000  # spans from which a vector file holds them as an image
 
@@ -47,8 +48,8 @@ def draw(chart: Chart, path: str | os.PathLike[str] | None, show: bool) -> tuple
     matplotlib = require()
     with matplotlib.rc_context({"svg.fonttype": "none", "font.size": 9}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name may have any characters
-        figure = _figure(chart, show)
-        heights = [panel.height for panel in chart.panels]
+        heights = [max(panel.height, _LEGEND_INCHES * _legend_lines(panel)) for panel in chart.panels]
+        figure = _figure(chart, sum(heights), show)
         axes = figure.subplots(len(chart.panels), 1, squeeze=False, height_ratios=heights)
         for ax, panel in zip(axes[:, 0], chart.panels):
             _draw_panel(figure, ax, panel, chart.width)
@@ -73,8 +74,8 @@ def _write(figure: Any, path: Path, default: str) -> None:
     write_pieces(path, [picture.getvalue()])
 
 
-def _figure(chart: Chart, show: bool) -> Any:
-    size = (chart.width, chart.height)
+def _figure(chart: Chart, height: float, show: bool) -> Any:
+    size = (chart.width, chart.margin + height)
     if show:
         import matplotlib.pyplot as plt
 
@@ -250,6 +251,15 @@ def _draw_graph(ax: Any, graph: Graph) -> None:
         )  # fmt: skip
 
 
+def _labelled(panel: Panel) -> list[Bars | Lines]:
+    """The marks that a legend of the marks names."""
+    return [mark for mark in panel.marks if isinstance(mark, (Bars, Lines)) and mark.label]
+
+
+def _legend_lines(panel: Panel) -> int:
+    return min(len(_labelled(panel) if panel.legend is None else panel.legend), _LEGEND_ENTRIES + 1)
+
+
 def _draw_legend(ax: Any, panel: Panel) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -260,7 +270,7 @@ def _draw_legend(ax: Any, panel: Panel) -> None:
         handles = [Patch(color=color) for _, color in entries]
         texts = [text for text, _ in entries]
     else:
-        marks = [mark for mark in panel.marks if isinstance(mark, (Bars, Lines)) and mark.label]
+        marks = _labelled(panel)
         handles = [
             Patch(color=mark.color)
             if isinstance(mark, Bars)

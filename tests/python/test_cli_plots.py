@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from export_helpers import results_of
 from plot_helpers import nested_run, overlapping_run, tracked_run
 from scope_profiler import plotting_scripts, write_profile
 from scope_profiler.cli import main
@@ -81,6 +82,15 @@ def test_a_preset_goes_on_after_a_plot_that_cannot_be(tmp_path, monkeypatch, cap
     assert main(["plot", "all", "run.h5", "-o", "out"]) == 0
     assert "gantt_plot.png" in files(tmp_path / "out") and "flame_graph_plot.png" not in files(tmp_path / "out")
     assert "skipped flame_graph: run has calls that overlap" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "reason"), [([], "there are no regions"), (["-i", "x", "--"], "no region matches the filters")])
+def test_a_preset_of_nothing_is_an_error(tmp_path, monkeypatch, capsys, options, reason):
+    monkeypatch.chdir(tmp_path)
+    write_profile(nested_run() if options else results_of({}), tmp_path / "run.h5")
+    assert main(["plot", *options, "run.h5"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"scope-profiler: {reason}"
+    assert files(tmp_path) == []
 
 
 def test_the_list_names_every_kind_and_preset(capsys):

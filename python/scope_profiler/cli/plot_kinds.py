@@ -191,6 +191,8 @@ def write_statistics(path: str, runs: Sequence[ProfilingResults], arguments: arg
         write_region_statistics_json(runs, path, merge_ranks(arguments.ranks), arguments.include, arguments.exclude)
     except OSError as error:
         raise CommandError(f"{path}: {one_line(error.strerror or error)}") from None
+    except ValueError as error:
+        raise CommandError(one_line(error)) from None
 
 
 def applicable(kinds: Sequence[str], runs: Sequence[ProfilingResults]) -> tuple[list[str], Mapping[str, str]]:

@@ -22,7 +22,7 @@ from scope_profiler.call_statistics import (
     START_MINIMUM,
     TOTAL,
 )
-from scope_profiler.cli.terminal import Column, cut, display_width, printable, table
+from scope_profiler.cli.terminal import NAME_WIDTH, Column, cut, display_width, printable, table
 from scope_profiler.mpi_region import imbalance
 
 TYPE_CHECKING = False
@@ -41,7 +41,6 @@ SESSION = "scope_profiler.session"
 PERCENTAGE_MODES = ("coverage", "exclusive")
 
 _NS = 1e9
-_NAME_WIDTH = 100  # names may have any length; the table shows their beginning and end
 _DEEPEST = 64  # levels that are drawn: mutual recursion makes a level of every call
 _GAP = 4
 _THREADS_SHOWN = 16
@@ -383,7 +382,7 @@ def _prefix(depth: int) -> str:
 
 
 def _region_cell(path: Path, counted: bool) -> str:
-    label = cut(printable(path.name), _NAME_WIDTH, middle=True)
+    label = cut(printable(path.name), NAME_WIDTH, middle=True)
     if path.recursive:
         label += " ↻"
     if not counted and path.calls > 1:
@@ -499,7 +498,7 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
             continue
         calls, covered = usage.get((thread.rank, thread.index), (0, 0))
         wall = "alive" if thread.wall_time is None else f"{thread.wall_time:.6f}"
-        name = cut(printable(thread.name), _NAME_WIDTH, middle=True)
+        name = cut(printable(thread.name), NAME_WIDTH, middle=True)
         row = [str(thread.rank)] if ranked else []
         rows.append([*row, str(thread.index), name, format_count(calls), _seconds(covered), _cpu(thread), wall])
     lines = table(columns, rows)
@@ -527,7 +526,7 @@ def _coroutine_table(tasks: Sequence[TaskInfo]) -> list[str]:
     busiest = sorted(groups.items(), key=lambda item: -item[1][3])
     rows = []
     for (name, kind), (count, _, steps, running, awaiting) in busiest[:_COROUTINES_SHOWN]:
-        label = cut(printable(name), _NAME_WIDTH, middle=True) + (" (greenlet)" if kind == "greenlet" else "")
+        label = cut(printable(name), NAME_WIDTH, middle=True) + (" (greenlet)" if kind == "greenlet" else "")
         rows.append([label, format_count(int(count)), format_count(int(steps)), f"{running:.6f}", f"{awaiting:.6f}"])
     lines = table(columns, rows)
     if len(busiest) > _COROUTINES_SHOWN:

@@ -268,7 +268,7 @@ static char *spool_of(const char *process, int *code)
     snprintf(path, sizeof path, "/proc/%.20s/maps", process);
     FILE *maps = fopen(path, "re");
     if (maps == NULL) {
-        *code = cli_fail("process %s: %s", process, strerror(errno));
+        *code = errno == ENOENT ? cli_fail("there is no process %s", process) : cli_fail("process %s: %s", process, strerror(errno));
         return NULL;
     }
     while (getline(&line, &room, maps) > 0) {

@@ -15,7 +15,6 @@
 #include "report/report.h"
 
 #define SESSION "scope_profiler.session"
-#define NAME_COLUMNS 100 /* names may have any length; the table shows their beginning and end */
 #define DEEPEST 64       /* levels that are drawn: mutual recursion makes a level of every call */
 #define GAP 4
 
@@ -401,11 +400,7 @@ static void name_cell(const tree *t, const path *p, row_kind kind, size_t depth,
         sp_text_add(out, kind == OWN_ROW ? "(own)" : "…");
         return;
     }
-    sp_text name = {0};
-    sp_text_printable(&name, p->name);
-    sp_text_cut(out, name.data ? name.data : "", NAME_COLUMNS, true);
-    out->failed |= name.failed;
-    sp_text_free(&name);
+    sp_text_name(out, p->name);
     if (p->recursive) sp_text_add(out, " ↻");
     if (p->calls < 2 || wants(t, SP_REGION_CALLS)) return;
     sp_text_add(out, " (");

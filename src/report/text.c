@@ -10,6 +10,7 @@
 #include "report/unicode_ranges.h"
 
 #define ELLIPSIS "\xe2\x80\xa6"
+#define NAME_COLUMNS 100 /* names may have any length; a table shows their beginning and end */
 #define LONE_BYTE 0xdc00u /* what a byte that is no character is added to */
 
 /* -- putting together -- */
@@ -213,6 +214,15 @@ void sp_text_cut(sp_text *text, const char *raw, size_t columns, bool middle)
     if (tail == 0) return;
     const size_t last = tail_size(raw, size, tail);
     sp_text_bytes(text, raw + size - last, last);
+}
+
+void sp_text_name(sp_text *text, const char *raw)
+{
+    sp_text name = {0};
+    sp_text_printable(&name, raw);
+    sp_text_cut(text, name.data ? name.data : "", NAME_COLUMNS, true);
+    text->failed |= name.failed;
+    sp_text_free(&name);
 }
 
 void sp_text_cut_box(sp_text *text, const char *line, size_t size, size_t columns)

@@ -34,6 +34,9 @@ size_t sp_columns(const char *text, size_t size);
 /* At most `columns` of a printable text; "…" stands for what is left out, at the end or in the middle. */
 void sp_text_cut(sp_text *text, const char *raw, size_t columns, bool middle);
 
+/* A name as tables show it: printable, and of a long one the beginning and the end. */
+void sp_text_name(sp_text *text, const char *raw);
+
 /* A line of a box, which keeps its right edge when it is cut. */
 void sp_text_cut_box(sp_text *text, const char *line, size_t size, size_t columns);
 

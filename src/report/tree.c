@@ -221,7 +221,11 @@ static bool push(stack *s, uint32_t which, size_t level, const char *prefix, con
 static void add_node(sp_table *table, const paths *p, const sp_profile *profile, const pending *item)
 {
     const node *n = &p->nodes[item->node];
-    sp_table_format(table, "%s%s", item->branch.data, profile->names[n->name]);
+    sp_text name = {0};
+    sp_text_name(&name, profile->names[n->name]);
+    table->failed |= name.failed;
+    sp_table_format(table, "%s%s", item->branch.data, name.data ? name.data : "");
+    sp_text_free(&name);
     sp_table_format(table, "%lld", (long long)n->calls);
     sp_table_format(table, "%.6f", (double)n->inclusive / 1e9);
     sp_table_format(table, "%.6f", (double)n->exclusive / 1e9);

@@ -460,6 +460,12 @@ def on_a_terminal(columns: int, directory: Path, *arguments: str) -> list[str]:
     return shown.decode().replace("\r\n", "\n").replace("\x1b[K", "").splitlines()
 
 
+def test_the_tree_shows_the_ends_of_a_long_name(cli: Cli, tmp_path: Path) -> None:
+    make(tmp_path / "p.h5", {"outer": [(0, 20)], "begin" + "x" * 300 + "end": [(5, 10)]})
+    shown = cli("inspect", "p.h5", "--tree").stdout
+    assert f" └─ begin{'x' * 45}…{'x' * 46}end " in shown
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 60, 100])
 def test_tables_are_cut_to_the_terminal(tmp_path: Path, threaded: Path, columns: int) -> None:

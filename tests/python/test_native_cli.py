@@ -81,6 +81,8 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with pm.region("deep"):
                 with pm.region("other"):
                     time.sleep(0.001)
+        with pm.region(f"a long\nname of {'漢字' * 100}"):
+            pass
     (directory / "0.spt").write_bytes(spt([("a", [10, 110], [100, 200], "a.f90", 3), ("b", [20, 60], [50, 70])]))
     (directory / "1.spt").write_bytes(spt([("a", [1000, 2100], [2000, 2250]), ("c", [1500], [1600])], rank=1))
     (directory / "overlap.spt").write_bytes(spt([("a", [10], [30]), ("b", [20], [40])]))
@@ -101,6 +103,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["inspect", "b.h5", "c.h5", "d.h5", "e.h5"],
         ["inspect", "*.h5", "--regions-only"],
         ["inspect", "a.h5", "--tree"],
+        ["inspect", "b.h5", "--tree"],
         ["inspect", "c.h5", "--tree"],
         ["inspect", "d.h5", "--tree"],
         ["inspect", "a.h5", "--tree", "--depth", "2", "--top", "3"],

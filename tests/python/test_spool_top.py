@@ -78,3 +78,5 @@ def test_what_cannot_be_watched_is_one_line(tmp_path, capsys):
     for target in (str(tmp_path / "x.spool"), str(tmp_path / "missing.spool"), "4194305", str(os.getppid())):
         assert main(["top", "--once", target]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+    assert main(["top", "4194305"]) == 2
+    assert capsys.readouterr().err == "scope-profiler: there is no process 4194305\n"

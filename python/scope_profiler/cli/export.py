@@ -179,7 +179,7 @@ def _write(
             several, target, ranks=ranks, include=arguments.include, exclude=arguments.exclude, verbose=False, **options
         )
     except OSError as error:
-        raise CommandError(f"cannot write {target}: {error.strerror or one_line(error)}") from None
+        raise CommandError(f"{target}: {error.strerror or one_line(error)}") from None
     except (ValueError, RuntimeError, ImportError) as error:
         raise CommandError(f"{', '.join(str(run.file_path) for run in runs)}: {one_line(error)}") from None
     return paths

@@ -237,6 +237,7 @@ class Column:
         self.flexible = flexible
 
 
+NAME_WIDTH = 100  # names may have any length; a table shows their beginning and end
 _MARGIN = "  "
 _GAP = "  "
 _NARROWEST = 8

@@ -62,6 +62,8 @@ def _find(target: str) -> str:
     try:
         with open(f"/proc/{target}/maps", "rb") as maps:
             mapped = {os.fsdecode(line.rstrip(b"\n").partition(b"/")[2]) for line in maps}
+    except FileNotFoundError:
+        raise CommandError(f"there is no process {target}") from None
     except OSError as error:
         raise CommandError(f"process {target}: {error.strerror or error}") from None
     found = sorted(_unescaped("/" + path) for path in mapped if path.endswith(".spool"))

@@ -308,3 +308,9 @@ def test_what_the_page_about_native_programs_says_of_mpi_works(
     assert "exchange" in done.stdout
     everywhere = dict.fromkeys(range(4), 1)
     assert counted(sp.load(tmp_path / "ring.h5")) == {"exchange": everywhere, unknown("barrier", size=0): everywhere}
+
+
+def test_nothing_is_sent_after_mpi_is_over(programs: Programs, tmp_path: Path) -> None:
+    done = programs.mpi.run(2, str(programs.c()), str(tmp_path / "run"), "late")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert counted(sp.load(tmp_path / "run.h5")) == expected(2)

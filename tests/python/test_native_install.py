@@ -231,8 +231,8 @@ def test_the_blocks_of_the_page_about_native_programs_run(prefix: Path, tmp_path
     (tmp_path / "scope_profiler.pc").write_text(pc)
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     # Others have those of programs that are not linked, of MPI (test_native_mpi.py) and of wheels (test_packaging.py).
-    commands = [block for block in blocks if "gfortran" in block or "import-native" in block]
-    assert len(commands) == 2
+    commands = [block for block in blocks if "gfortran" in block or "import-native" in block or "program_rank" in block]
+    assert len(commands) == 3
     environment = {
         "PKG_CONFIG_PATH": str(tmp_path),
         "LD_LIBRARY_PATH": str(find(prefix, "libscope_profiler.so.1").parent),
@@ -240,5 +240,6 @@ def test_the_blocks_of_the_page_about_native_programs_run(prefix: Path, tmp_path
     }
     shown = run("sh", "-ec", "".join(commands), cwd=tmp_path, **environment)
     assert "relax (100x)" in shown and "Regression check: PASS" in shown
+    assert sp.load(tmp_path / "program_rank00000.h5")["part"].num_calls >= 1
     assert load_traces(tmp_path / "heat_rank00000.spt")["relax"].num_calls == 100
     assert (tmp_path / "exports" / "profile.speedscope.json").exists()

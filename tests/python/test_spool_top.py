@@ -1,5 +1,6 @@
 """scope-profiler top: a look at a program that goes on."""
 
+import json
 import os
 import subprocess
 import sys
@@ -47,6 +48,13 @@ def test_a_look_by_process_and_by_spool(program, tmp_path, capsys):
         assert rows["busy"][1:3] == ["500", "0"] and rows["waiting"][1:3] == ["1", "1"]
         assert "  MainThread" in lines
         assert any(line.startswith("  job \\x1b[31m  waits") for line in lines)
+    assert main(["top", "--json", str(program.pid)]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    regions = {region["name"]: (region["calls"], region["open"]) for region in seen["regions"]}
+    assert regions == {"busy": (500, 0), "waiting": (1, 1)} and seen["pid"] == program.pid and seen["alive"]
+    assert all(region["total_ns"] > 0 for region in seen["regions"]) and seen["running_ns"] > 0
+    assert any(task["coroutine"] == "waits" and not task["done"] for task in seen["tasks"])
+    assert any(thread["name"] == "MainThread" and thread["alive"] for thread in seen["threads"])
     program.stdin.write("go on\n")
     program.stdin.flush()
     assert program.wait(60) == 0  # it was not disturbed

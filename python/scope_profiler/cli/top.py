@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
+from typing import Any
 
 from scope_profiler import _core
 from scope_profiler.cli import CommandError
@@ -22,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this command."""
     parser.add_argument("target", metavar="PID|SPOOL", help="a process id, or the file OUTPUT.PID-N.spool")
     parser.add_argument("--once", action="store_true", help="show one look and end")
+    parser.add_argument("--json", action="store_true", help="one look as a JSON object: times in ns, null where not known")
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default: 1)")
     parser.add_argument("--rows", type=int, default=20, metavar="N", help="lines of each table (default: 20)")
 
@@ -36,6 +39,9 @@ def _seconds(text: str) -> float:
 def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Show it. 0 also when the program ends meanwhile."""
     path = _find(arguments.target)
+    if arguments.json:
+        output.line(json.dumps(_facts(path)))
+        return 0
     seen = False
     try:
         while True:
@@ -77,15 +83,49 @@ def _unescaped(path: str) -> str:
     return path if os.path.exists(path) else path.replace("\\012", "\n")
 
 
-def _look(path: str, rows: int) -> list[str]:
+def _read(path: str) -> tuple[dict[str, Any], ProfilingResults]:
     try:
         facts = _core.inspect_spool(path)
-        results, _ = recover(path)
+        return facts, recover(path)[0]
     except FileNotFoundError:
         raise CommandError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         text = one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)
         raise CommandError(text if path in text else f"{path}: {text}") from None
+
+
+def _facts(path: str) -> dict[str, Any]:
+    facts, results = _read(path)
+    regions = [
+        {
+            "name": region.name,
+            "calls": region[0].num_calls,
+            "open": sum(1 for mark in region[0].event_metadata or () if mark.get("open")),
+            "total_ns": round(float(region[0].total_duration) * 1e9),
+        }
+        for region in results.get_regions()
+    ]
+    threads = [
+        {"name": thread.name, "alive": thread.end_time is None, "native_id": thread.native_id}
+        for thread in (results.threads[0] if results.threads else ())
+    ]
+    tasks = [
+        {"name": task.name, "coroutine": task.coro_name, "done": task.done_time is not None, "steps": task.steps}
+        for task in (results.tasks[0] if results.tasks else ())
+    ]
+    return {
+        "pid": facts["pid"],
+        "alive": facts["alive"],
+        "output": facts["output"],
+        "running_ns": _core.now_ns() - facts["start_ns"],
+        "regions": regions,
+        "threads": threads,
+        "tasks": tasks,
+    }
+
+
+def _look(path: str, rows: int) -> list[str]:
+    facts, results = _read(path)
     age = (_core.now_ns() - facts["start_ns"]) / 1e9
     state = f"running for {age:.1f} s" if facts["alive"] else "not running"
     lines = [printable(f"{facts['output'] or path}: process {facts['pid']}, {state}"), ""]

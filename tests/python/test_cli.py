@@ -177,6 +177,8 @@ def test_usage_errors_are_one_line(cli: Cli, arguments: list[str]) -> None:
 def test_a_missing_file_is_one_line(cli: Cli, tmp_path: Path) -> None:
     good = make(tmp_path / "good.h5", {"a": [(0, 10)]})
     tell_error(cli("inspect", "nothing.h5"), "nothing.h5", "no such file")
+    (tmp_path / "killed.h5.17-1.spool").touch()
+    tell_error(cli("inspect", "killed.h5"), "killed.h5: no such file, but there is killed.h5.17-1.spool")
     tell_error(cli("diff", str(good), "nothing.h5"), "nothing.h5")
     tell_error(cli("check", "nothing.h5", str(good)), "nothing.h5")
 

@@ -156,6 +156,14 @@ def expand_files(patterns: Sequence[str]) -> list[str]:
     return list(paths)
 
 
+def _spool_of(path: str) -> str:
+    """What to do about a profile that was not written because its process was killed, or still runs."""
+    import glob
+
+    spools = glob.glob(f"{glob.escape(path)}.*-*.spool")
+    return f", but there is {max(spools)}, to be read by `scope-profiler recover`" if spools else ""
+
+
 def load_profile(path: str, progress: str | None = None) -> ProfilingResults:
     """The profile at ``path``; any failure is a CommandError that names it."""
     from scope_profiler import load
@@ -164,7 +172,7 @@ def load_profile(path: str, progress: str | None = None) -> ProfilingResults:
         with Progress(progress or f"reading {path}"):
             return load(path)
     except FileNotFoundError:
-        raise CommandError(f"{path}: no such file") from None
+        raise CommandError(f"{path}: no such file{_spool_of(path)}") from None
     except (OSError, ValueError, KeyError, UnicodeError, EOFError) as error:
         raise CommandError(reason_of(error, os.fspath(path))) from None
 

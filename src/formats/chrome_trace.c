@@ -43,11 +43,21 @@ static double micros(int64_t ns)
     return (double)ns / 1000.0;
 }
 
-/* Returns the end as a viewer sees it, which is not above `limit`. */
-static double write_duration(writer *w, int64_t start, int64_t end, double limit)
+/*
+ * A slice's start and duration. Returns its end as a viewer sees it, which is not above `limit`, the end of the slice around it
+ * as a viewer sees that. A slice that begins at that very moment may by rounding begin after it: then it begins, and ends, there.
+ */
+static double write_times(writer *w, int64_t start, int64_t end, double limit)
 {
     const double from = micros(start), to = fmin(micros(end), limit);
     double duration = micros(sp_minus(end, start));
+    if (from > limit) {
+        sp_output_plain_double(w->out, limit);
+        SP_OUTPUT_LITERAL(w->out, ",\"dur\":0");
+        return limit;
+    }
+    sp_output_decimal(w->out, start, 3);
+    SP_OUTPUT_LITERAL(w->out, ",\"dur\":");
     if (from + duration <= to) {
         sp_output_decimal(w->out, sp_minus(end, start), 3);
         return from + duration;
@@ -152,9 +162,7 @@ static sp_status write_slice(writer *w, const sp_lane_event *event, uint32_t ran
     if (!make_room_for_depth(w, event->depth)) return SP_ERR_NO_MEMORY;
     const int64_t start = sp_minus(event->at, w->origin), end = sp_minus(event->end, w->origin);
     const double limit = event->depth > 0 ? w->ends[event->depth - 1] : INFINITY;
-    sp_output_decimal(out, start, 3);
-    SP_OUTPUT_LITERAL(out, ",\"dur\":");
-    w->ends[event->depth] = write_duration(w, start, end, limit);
+    w->ends[event->depth] = write_times(w, start, end, limit);
     write_number(out, ",\"pid\":", rank);
     write_number(out, ",\"tid\":", (int64_t)tid);
     return SP_OK;

@@ -138,6 +138,11 @@ def test_every_format_agrees_with_the_profile(tmp_path_factory, rows):
     check_all(run_of(rows), tmp_path_factory.mktemp("agree"))
 
 
+def test_a_call_of_no_length_at_the_end_of_a_task_lies_in_it(tmp_path):
+    # 0.002 + 4.004 is less than 4.006 as doubles of microseconds: the slice around ends before the call begins.
+    check_all(run_of([("a", 0, 0, 0, -1, 0), ("a", 2, 6, 0, 1, 0), ("a", 4006, 4006, 0, 1, 0)]), tmp_path)
+
+
 def generator():
     with ProfileManager.region("generator"):
         yield 1

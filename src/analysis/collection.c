@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/collect.h"
+#include "analysis/wrap.h"
 #include "core/note.h"
 #include "core/registry.h"
 #include "core/task.h"
@@ -397,7 +398,7 @@ static void take_call(sp_collection *c, source *s, sp_collected_sink sink, void 
     call.end_ns = end == s->start ? call.start_ns : sp_timeline_to_ns(&s->cursor, end);
     if (s->stride == sizeof(sp_async_slot)) {
         const int64_t await = sp_timeline_duration(&c->timeline, ((const sp_async_slot *)slot)->await);
-        const int64_t duration = call.end_ns - call.start_ns;
+        const int64_t duration = sp_minus(call.end_ns, call.start_ns);
         call.await_ns = await < duration ? await : duration;
     }
     if (!(c->how & SP_WALK_TREE)) {

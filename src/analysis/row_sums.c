@@ -1,4 +1,5 @@
 #include "analysis/row_sums.h"
+#include "analysis/wrap.h"
 
 void sp_moments(int64_t total, uint64_t count, sp_squares squares, double *mean, double *m2)
 {
@@ -15,16 +16,17 @@ void sp_row_sums_add(sp_row_sums *sums, const int64_t *steps, const int64_t *dur
     if (sums->count == 0) {
         sums->first = sums->minimum = sums->maximum = durations[0];
         sums->earliest = steps[0];
-        sums->latest = steps[0] + durations[0];
+        sums->latest = sp_plus(steps[0], durations[0]);
     }
     sp_row_sums s = *sums; /* a copy that is kept in registers */
     for (uint64_t i = 0; i < count; i++) {
         const int64_t duration = durations[i];
-        s.start += steps[i];
-        s.total += duration;
+        s.start = sp_plus(s.start, steps[i]);
+        s.total = sp_plus(s.total, duration);
         s.minimum = duration < s.minimum ? duration : s.minimum;
         s.maximum = duration > s.maximum ? duration : s.maximum;
-        s.latest = s.start + duration > s.latest ? s.start + duration : s.latest;
+        const int64_t end = sp_plus(s.start, duration);
+        s.latest = end > s.latest ? end : s.latest;
         s.squares += sp_square(duration);
     }
     s.count += count;

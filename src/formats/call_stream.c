@@ -1,3 +1,4 @@
+#include "analysis/wrap.h"
 #include "formats/call_stream.h"
 
 #include <stdlib.h>
@@ -159,8 +160,8 @@ static void put_call(stream *s, row_state *state, const sp_collected *call)
     int64_t *const *data = state->chunk->data;
     const uint64_t at = state->at++;
     state->position++;
-    data[SP_COLUMN_START][at] = call->start_ns - state->last_start; /* 0 before the row's first */
-    data[SP_COLUMN_END][at] = call->end_ns - call->start_ns;
+    data[SP_COLUMN_START][at] = sp_minus(call->start_ns, state->last_start); /* 0 before the row's first */
+    data[SP_COLUMN_END][at] = sp_minus(call->end_ns, call->start_ns);
     state->last_start = call->start_ns;
     if (data[SP_COLUMN_CALL_ID]) {
         data[SP_COLUMN_CALL_ID][at] = call->call_id;

@@ -63,7 +63,7 @@ static double write_times(writer *w, int64_t start, int64_t end, double limit)
         return from + duration;
     }
     duration = to - from;
-    while (from + duration > to) duration = nextafter(duration, 0);
+    while (from + duration > to) duration = nextafter(duration, -INFINITY); /* below 0 where times are of a damaged file */
     sp_output_plain_double(w->out, duration);
     return from + duration;
 }

@@ -1,4 +1,5 @@
 /* hdf5_write.c - schema 3, as docs/file-format.md describes it. */
+#include "analysis/wrap.h"
 #include "formats/hdf5.h"
 
 #include <errno.h>
@@ -508,8 +509,8 @@ static void fill_start_deltas(const void *context, uint64_t first, uint64_t coun
     const interval_source *source = context;
     const int64_t *start = source->start + first;
     int64_t *deltas = out;
-    if (count) deltas[0] = first ? start[0] - start[-1] : start[0];
-    for (uint64_t i = 1; i < count; i++) deltas[i] = start[i] - start[i - 1];
+    if (count) deltas[0] = first ? sp_minus(start[0], start[-1]) : start[0];
+    for (uint64_t i = 1; i < count; i++) deltas[i] = sp_minus(start[i], start[i - 1]);
     for (size_t i = find_first(source, first); i < source->first_count && source->firsts[i] < first + count; i++) {
         deltas[source->firsts[i] - first] = source->start[source->firsts[i]];
     }
@@ -520,7 +521,7 @@ static void fill_durations(const void *context, uint64_t first, uint64_t count, 
     const interval_source *source = context;
     const int64_t *start = source->start + first, *end = source->end + first;
     int64_t *durations = out;
-    for (uint64_t i = 0; i < count; i++) durations[i] = end[i] - start[i];
+    for (uint64_t i = 0; i < count; i++) durations[i] = sp_minus(end[i], start[i]);
 }
 
 /* Rows must not share calls: the differences of one would be read as those of the other. */
@@ -1021,14 +1022,20 @@ static const char *name_at(const void *names, size_t index)
     return ((char *const *)names)[index];
 }
 
-/* No reader takes a call that ends before it starts: it is refused while the profile is still there. */
-static void check_durations(writer *w)
+/*
+ * No reader takes a call that ends before it starts, or times so far apart that their differences are no int64: they are refused
+ * while the profile is still there.
+ */
+static void check_times(writer *w)
 {
     for (size_t i = 0; !failed(w) && i < w->profile->row_count; i++) {
         const sp_row *row = &w->profile->rows[i];
-        if (row->count == 0 || w->summary.statistics[i].minimum >= 0) continue;
-        w->status = sp_fail(w->error, SP_ERR_INVALID, "cannot write %s: region \"%.200s\" of rank %u has a call that ends before it "
-                            "starts", w->path, w->profile->names[row->name], row->rank);
+        const sp_row_statistics *s = &w->summary.statistics[i];
+        const bool apart = s->end_maximum > s->start_minimum && sp_minus(s->end_maximum, s->start_minimum) < 0;
+        if (row->count == 0 || (s->minimum >= 0 && !apart)) continue;
+        w->status = sp_fail(w->error, SP_ERR_INVALID, "cannot write %s: region \"%.200s\" of rank %u has %s", w->path,
+                            w->profile->names[row->name], row->rank,
+                            apart ? "times more than 292 years apart" : "a call that ends before it starts");
     }
 }
 
@@ -1046,7 +1053,7 @@ static void put_everything(writer *w)
     if (w->remote) put_remote_events(w);
     else put_events(w); /* meanwhile the summary is made */
     if (sp_summary_job_wait(&w->summary) != SP_OK) fail_memory(w);
-    check_durations(w);
+    check_times(w);
     put_index(w);
     put_summary(w);
     put_aux(w);

@@ -241,6 +241,10 @@ void sp_output_double(sp_output *out, double value)
 
 void sp_output_plain_double(sp_output *out, double value)
 {
+    if (!(value >= 0 && value < 0x1p53)) { /* of a damaged file */
+        sp_output_double(out, value);
+        return;
+    }
     char text[48], *const middle = text + 24, *end = middle;
     uint64_t whole = (uint64_t)value;
     /* The fraction as a fixed-point number of 64 bits: exact, since its lowest bit is worth at least 2^-64. */

@@ -264,11 +264,11 @@ static sp_chunk_header *chunk_new(sp_spool *spool, sp_chunk_kind kind, uint32_t 
 static sp_extent *extent_of(sp_spool *spool, const void *memory)
 {
     const char *chunk = (const char *)memory - sizeof(sp_chunk_header);
-    /* Runs let go of the logs of thousands of threads in the reverse of their order: the next one is just below the last. */
-    for (size_t tried = 0; tried < spool->extent_count; tried++) {
-        if (spool->hint == 0 || spool->hint > spool->extent_count) spool->hint = spool->extent_count;
-        sp_extent *extent = &spool->extents[--spool->hint];
-        if (extent->memory == chunk) return extent;
+    /* Runs let go of the logs of thousands of threads one after the other, forwards or backwards: the next one is near the last. */
+    size_t below = spool->hint < spool->extent_count ? spool->hint : spool->extent_count, above = below;
+    while (below > 0 || above < spool->extent_count) {
+        if (below > 0 && spool->extents[--below].memory == chunk) return &spool->extents[spool->hint = below];
+        if (above < spool->extent_count && spool->extents[above++].memory == chunk) return &spool->extents[spool->hint = above - 1];
     }
     return NULL;
 }

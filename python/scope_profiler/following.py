@@ -348,7 +348,8 @@ def _accept(invitation: Invitation) -> None:
     try:
         Membership(invitation).begin()
     except Exception as error:
-        warn(f"this worker process is not followed: {error}")
+        if os.path.isdir(invitation.directory):  # else the session has ended meanwhile
+            warn(f"this worker process is not followed: {error}")
 
 
 class Membership:

@@ -56,6 +56,8 @@ def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run
     try:
         run = _open_spooled(recorder, output, limit, policy == "newest", {**options, "spool_ends_with_name": config.followed})
     except OSError as error:
+        if config.followed and not os.path.isdir(os.path.dirname(output)):
+            raise  # the parent's session is over, and its directory gone: there is nothing to record for
         warn(f"calls are lost if the process is killed before they are written: {error.strerror or error}")
         return recorder.open(**options)
     note_metadata(run, config)

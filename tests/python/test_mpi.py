@@ -193,7 +193,7 @@ ProfileManager.finalize(verbose=False)
     path = tmp_path / "no-such" / "f.h5"
     done = mpi.python(3, program, str(path))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["True"] * 3
+    assert done.stdout.count("True") == 3, "lines of different ranks may be mixed"
     assert counted(sp.load(path)) == {"a": {0: 1, 1: 1, 2: 1}}
 
 

@@ -147,9 +147,9 @@ def test_an_end_that_was_forgotten_is_made_up_for(programs: Programs, tmp_path: 
 @pytest.mark.slow
 def test_a_rank_that_does_not_come_is_named_and_the_others_are_written(programs: Programs, tmp_path: Path) -> None:
     done = programs.mpi.run(4, str(programs.c()), str(tmp_path / "run"), "absent", "3")
-    told = dict(line.split(": ", 1) for line in done.stdout.splitlines())
-    assert sorted(told) == ["0", "1", "2"], done.stdout + done.stderr
-    assert all("rank 3 did not answer" in message for message in told.values())
+    # Lines of different ranks, and the launcher's own, may be mixed.
+    assert all(f"{rank}: " in done.stdout for rank in range(3)), done.stdout + done.stderr
+    assert done.stdout.count("rank 3 did not answer") == 3
     results = sp.load(tmp_path / "run.h5")
     assert counted(results)["all"] == {0: 3, 1: 3, 2: 3}
     assert results.metadata["missing_ranks"] == ["3"]

@@ -230,6 +230,28 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "mpi_sync_clocks": (False, _flag),
 }
 
+# What a run may record besides the times of its calls; one of them a run.
+_MODES: Final = ("use_line_profiler", "use_gpu_timing", "use_nvtx", "use_likwid", "perf_events")
+_TOGETHER: Final = frozenset({("use_gpu_timing", "use_nvtx")})  # ranges around what is timed change nothing of it
+
+
+def _forbidden() -> tuple[tuple[str, str, str], ...]:
+    pairs = []
+    for mode in (*_MODES, "aggregation_mode"):
+        reason = "what that records belongs to the process or the device, not to a thread or task"
+        pairs += [(tracking, mode, reason) for tracking in ("track_threads", "track_async")]
+    pairs += [("aggregation_mode", mode, "that needs the single calls, which aggregation does not keep") for mode in _MODES]
+    for index, one in enumerate(_MODES):
+        others = [other for other in _MODES[index + 1 :] if (one, other) not in _TOGETHER]
+        pairs += [(one, other, "each would measure the other's own cost") for other in others]
+    kept_by_process = (*(mode for mode in _MODES if mode != "use_nvtx"), "use_memray")
+    pairs += [("follow_processes", mode, "what that records in a worker process is not collected") for mode in kept_by_process]
+    return tuple(pairs)
+
+
+# Settings that cannot both be on in one run, and why. setup() refuses each pair, naming both.
+FORBIDDEN: Final = _forbidden()
+
 # option group: {field: setting}, for ProfilingOptions and the tables of a TOML file
 GROUPS: Final[dict[str, dict[str, str]]] = {
     "memray": {
@@ -293,26 +315,20 @@ def validate(given: Mapping[str, Any]) -> dict[str, Any]:
     if problem:
         raise TypeError(problem)
     values = {name: check_setting(name, given.get(name)) for name in SETTINGS}
-    _check_combinations(values)
+    check_combinations(values)
     for name in NOT_AVAILABLE:
         if values[name] != SETTINGS[name][0]:
             raise ValueError(f"{name} is not available in this version of scope-profiler")
     return values
 
 
-def _check_combinations(values: Mapping[str, Any]) -> None:
-    process_wide = [
-        name
-        for name in ("use_line_profiler", "use_gpu_timing", "use_nvtx", "use_likwid", "perf_events")
-        if values[name]
-    ]
-    if values["aggregation_mode"] and process_wide:
-        raise ValueError(f"aggregation_mode cannot be combined with {process_wide[0]}")
-    if values["aggregation_mode"]:
-        process_wide.append("aggregation_mode")
-    tracking = "track_async" if values["track_async"] else "track_threads"
-    if values[tracking] and process_wide:
-        raise ValueError(f"{tracking} cannot be combined with {process_wide[0]}")
+def check_combinations(values: Mapping[str, Any]) -> None:
+    """ValueError, naming both, where two settings (by name, all of them) exclude each other."""
+    for one, other, reason in FORBIDDEN:
+        if values[one] and values[other]:
+            # track_async brings track_threads with it: name what was asked for.
+            asked = "track_async" if one == "track_threads" and values["track_async"] else one
+            raise ValueError(f"{asked} cannot be combined with {other}: {reason}")
     if values["gpu_sync_on_exit"] and not values["use_gpu_timing"]:
         raise ValueError("gpu_sync_on_exit needs use_gpu_timing=True")
     _check_level(values["hdf5_compression"], values["hdf5_compression_level"])

@@ -2,11 +2,15 @@
 
 #include <libdeflate.h>
 #include <lzf.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
 
 #include "formats/quick_deflate.h"
+
+#define LZF_STACK ((size_t)2 << 20)
 
 struct sp_coder {
     struct libdeflate_compressor *deflate;
@@ -231,6 +235,40 @@ static bool zstd_decode(sp_coder *coder, const void *in, size_t size, void *out,
     return coder->unzstd && ZSTD_decompressDCtx(coder->unzstd, out, out_size, in, size) == out_size;
 }
 
+typedef struct lzf_work {
+    const void *in;
+    void *out;
+    unsigned size, used;
+} lzf_work;
+
+static void *lzf_run(void *argument)
+{
+    lzf_work *work = argument;
+    work->used = lzf_compress(work->in, work->size, work->out, work->size - 1);
+    return NULL;
+}
+
+/*
+ * liblzf has its table of 256 KiB on the stack. The stacks of an application's threads may be smaller: musl's are by default. Where no
+ * thread can be made the chunk stays as it is.
+ */
+static size_t lzf_encode(const void *in, size_t size, void *out)
+{
+    lzf_work work = {.in = in, .out = out, .size = (unsigned)size};
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    if (size > UINT32_MAX || pthread_attr_init(&attributes) != 0) return 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool made = pthread_attr_setstacksize(&attributes, LZF_STACK) == 0 &&
+        pthread_create(&thread, &attributes, lzf_run, &work) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (made) pthread_join(thread, NULL);
+    return work.used;
+}
+
 static size_t codec_encode(sp_coder *coder, const sp_pipeline *pipeline, int filter, const void *in, size_t size,
                            void *out)
 {
@@ -239,7 +277,7 @@ static size_t codec_encode(sp_coder *coder, const sp_pipeline *pipeline, int fil
     if (filter == SP_FILTER_DEFLATE && level == SP_LEVEL_QUICK) return quick_encode(coder, in, size, out, room);
     if (filter == SP_FILTER_DEFLATE) return deflate_encode(coder, level, in, size, out, room);
     if (filter == SP_FILTER_ZSTD) return zstd_encode(coder, level, in, size, out, room);
-    return size > UINT32_MAX ? 0 : lzf_compress(in, (unsigned)size, out, (unsigned)(size - 1));
+    return lzf_encode(in, size, out);
 }
 
 static bool codec_decode(sp_coder *coder, int filter, const void *in, size_t size, void *out, size_t out_size)

@@ -507,3 +507,26 @@ print(codes)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("[0, 0, 0, 0, 0]\n", "")
     assert sorted(os.listdir(tmp_path)) == [*(f"child{i}.h5" for i in range(5)), "parent.h5"]
+
+
+ON_A_SMALL_STACK = """
+import os, sys, threading
+import scope_profiler as sp
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # chunks are then made on the thread that writes
+sp.setup(output="p.h5", hdf5_compression=sys.argv[1])
+for _ in range(20_000):
+    with sp.region("a"):
+        pass
+threading.stack_size(128 << 10)
+thread = threading.Thread(target=sp.finalize, kwargs={"verbose": False})
+thread.start()
+thread.join()
+print(sp.load("p.h5")["a"].num_calls)
+"""
+
+
+@pytest.mark.uninstrumented  # whose frames are larger
+@pytest.mark.parametrize("compression", ["none", "lzf", "gzip", "zstd"])
+def test_a_thread_with_a_small_stack_can_write(python, compression):
+    assert python(ON_A_SMALL_STACK, compression).stdout == "20000\n"

@@ -301,7 +301,8 @@ def read_json(file_path: StrPath, verbose: bool = False) -> ProfilingResults:
     try:
         return _checked(_results(document, file_path))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, IndexError, RecursionError) as error:
-        raise JSONProfileError(f"{name} is a damaged profile: {type(error).__name__}: {error!s:.500}") from error
+        reason = " ".join(f"{error!s:.500}".split())  # it may quote the file, line breaks included
+        raise JSONProfileError(f"{name} is a damaged profile: {type(error).__name__}: {reason}") from error
 
 
 def _checked(results: ProfilingResults) -> ProfilingResults:

@@ -164,3 +164,13 @@ def test_a_json_profile_with_a_value_of_the_wrong_kind_is_refused_by_name(docume
     path.write_text(json.dumps(changed))
     with pytest.raises(sp.JSONProfileError, match="wrong.json"):
         sp.load(path)
+
+
+def test_an_error_that_quotes_the_file_is_one_line(document: Any, tmp_path: Path) -> None:
+    changed = copy.deepcopy(document)
+    changed["threads"]["0"][0]["start\nns"] = 1
+    path = tmp_path / "lines.json"
+    path.write_text(json.dumps(changed))
+    with pytest.raises(sp.JSONProfileError, match=r"lines.json is a damaged profile: .*start ns") as caught:
+        sp.load(path)
+    assert "\n" not in str(caught.value)

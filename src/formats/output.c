@@ -198,7 +198,7 @@ static inline __attribute__((always_inline)) char *put_decimal(char *to, int64_t
     if (rest == 0) return to;
     char *end = to + 1 + digits, *at = end;
     *to = '.';
-    for (unsigned left = digits; left > 1; left -= 2, rest /= 100) memcpy(at -= 2, pairs + 2 * (rest % 100), 2);
+    for (unsigned left = digits; left > 1; left -= 2, rest /= 100) memcpy(at -= 2, pairs + (size_t)2 * (rest % 100), 2);
     if (digits % 2) *--at = (char)('0' + rest);
     while (end[-1] == '0') end--;
     return end;

@@ -365,10 +365,10 @@ static void the_first_choice_of_a_clock_stands(void **state)
     sp_error error = {0};
     sp_clock_inject(NULL, NULL);
     const char *now = sp_clock_source_name();
-    const bool counter = strcmp(now, "tsc") == 0;
+    const bool counts = strcmp(now, "tsc") == 0;
     assert_int_equal(sp_clock_select("auto", &error), SP_OK);
     assert_int_equal(sp_clock_select(now, &error), SP_OK);
-    assert_int_equal(sp_clock_select(counter ? "monotonic" : "tsc", &error), SP_ERR_INVALID);
+    assert_int_equal(sp_clock_select(counts ? "monotonic" : "tsc", &error), SP_ERR_INVALID);
     assert_non_null(strstr(error.message, now));
     assert_int_equal(sp_clock_select("sundial", &error), SP_ERR_INVALID);
     assert_non_null(strstr(error.message, "sundial"));

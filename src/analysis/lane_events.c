@@ -49,20 +49,11 @@ static int64_t largest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* What times of the lane tables count from. */
-static bool run_start(const sp_profile *profile, int64_t *start)
-{
-    const sp_metadata *entry = sp_profile_find_metadata(profile, "start_time_ns");
-    if (entry == NULL || entry->kind != SP_VALUE_INT) return false;
-    *start = entry->integer;
-    return true;
-}
-
 int64_t sp_trace_origin(const sp_profile *profile, const uint32_t *ranks, size_t rank_count, const bool *visible)
 {
     int64_t first, end, start;
     const bool any = sp_calls_range(profile, ranks, rank_count, visible, &first, &end);
-    if (run_start(profile, &start) && (!any || start <= first)) return start;
+    if (sp_profile_get_int(profile, "start_time_ns", &start) && (!any || start <= first)) return start;
     return any ? first : 0;
 }
 
@@ -188,7 +179,7 @@ sp_status sp_rank_lanes_make(sp_rank_lanes *lanes, sp_tracks *tracks, sp_lane_na
     if (tracks->track_count) qsort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_kind);
     for (size_t t = 0; t < tracks->track_count; t++) add_lane(lanes, tracks->tracks[t], &tracks->tracks[t], names);
     lives l = {.origin = origin};
-    if (!run_start(profile, &l.start)) return SP_OK;
+    if (!sp_profile_get_int(profile, "start_time_ns", &l.start)) return SP_OK;
     int64_t first;
     if (!sp_calls_range(profile, &tracks->rank, 1, NULL, &first, &l.last)) l.last = l.start;
     if (idle) add_idle_lanes(lanes, tracks, names);

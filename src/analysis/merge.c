@@ -724,14 +724,6 @@ static bool add_lanes(sp_profile *out, const sp_profile *set, rank_uses *u)
     return !u->failed;
 }
 
-static bool start_of(const sp_profile *profile, int64_t *start)
-{
-    const sp_metadata *found = sp_profile_find_metadata(profile, "start_time_ns");
-    if (found == NULL || found->kind != SP_VALUE_INT) return false;
-    *start = found->integer;
-    return true;
-}
-
 /* What the set's stored sums say of threads, which have their new numbers now. */
 static void take_usages(plan *p, const sp_profile *set, rank_uses *u)
 {
@@ -754,9 +746,9 @@ static bool place_lanes(plan *p, rank_uses *u)
     p->usages = calloc(usages + 1, sizeof *p->usages);
     if (p->usages == NULL || !reserve_lanes(out, threads, tasks)) return false;
     int64_t origin = 0, start;
-    const bool has_origin = start_of(out, &origin);
+    const bool has_origin = sp_profile_get_int(out, "start_time_ns", &origin);
     for (size_t i = 0; i < p->part_count; i++) {
-        begin_set(u, has_origin && start_of(p->parts[i], &start) ? sp_minus(start, origin) : 0);
+        begin_set(u, has_origin && sp_profile_get_int(p->parts[i], "start_time_ns", &start) ? sp_minus(start, origin) : 0);
         for (size_t k = 0; k < p->piece_count; k++) {
             if (p->pieces[k].part != i) continue;
             const sp_row *row = &out->rows[p->pieces[k].row];

@@ -291,6 +291,14 @@ const sp_metadata *sp_profile_find_metadata(const sp_profile *profile, const cha
     return NULL;
 }
 
+bool sp_profile_get_int(const sp_profile *profile, const char *key, int64_t *value)
+{
+    const sp_metadata *found = sp_profile_find_metadata(profile, key);
+    if (found == NULL || found->kind != SP_VALUE_INT) return false;
+    *value = found->integer;
+    return true;
+}
+
 void sp_profile_clear_metadata(sp_profile *profile)
 {
     for (size_t i = 0; i < profile->metadata_count; i++) free_metadata(&profile->metadata[i]);

@@ -225,6 +225,8 @@ void sp_profile_drop_metadata(sp_profile *profile, const char *key); /* nothing 
 /* The entries of `from`, in the place of those of the same key. */
 sp_status sp_profile_copy_metadata(sp_profile *profile, const sp_profile *from);
 const sp_metadata *sp_profile_find_metadata(const sp_profile *profile, const char *key);
+/* The integer of this key; false, and *value as it was, when there is none. */
+bool sp_profile_get_int(const sp_profile *profile, const char *key, int64_t *value);
 
 /* The process of a rank; NULL where nothing is known of it. */
 const sp_process_info *sp_profile_process(const sp_profile *profile, uint32_t rank);

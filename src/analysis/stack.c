@@ -154,8 +154,9 @@ static void renumber(sp_profile *p, uint32_t by)
 
 static int64_t start_of(const sp_profile *p)
 {
-    const sp_metadata *found = sp_profile_find_metadata(p, "start_time_ns");
-    return found && found->kind == SP_VALUE_INT ? found->integer : 0;
+    int64_t start = 0;
+    sp_profile_get_int(p, "start_time_ns", &start);
+    return start;
 }
 
 static void move_lane_time(int64_t *time, const clock_map *map, int64_t from, int64_t to)

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
+
+#include "formats/file_bytes.h"
 
 static const uint8_t magic[8] = "SPSEAL\x01\n";
 
@@ -30,22 +31,6 @@ static void make_seal(uint8_t seal[SP_SEAL_SIZE], uint64_t covered, uint32_t che
     put(seal + 20, libdeflate_crc32(0, seal, 20), 4);
 }
 
-/* Read exactly `size` bytes at `offset`; 0, or -1 with errno (EIO when the file is shorter). */
-static int read_at(int fd, void *buffer, size_t size, uint64_t offset)
-{
-    uint8_t *at = buffer;
-    while (size) {
-        const ssize_t got = pread(fd, at, size, (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got == 0) errno = EIO;
-        if (got <= 0) return -1;
-        at += got;
-        offset += (uint64_t)got;
-        size -= (size_t)got;
-    }
-    return 0;
-}
-
 static int checksum_part(int fd, uint64_t from, uint64_t to, uint32_t *checksum)
 {
     const size_t room = 256 << 10; /* stays in the second-level cache */
@@ -55,7 +40,7 @@ static int checksum_part(int fd, uint64_t from, uint64_t to, uint32_t *checksum)
     int result = 0;
     for (uint64_t offset = from; offset < to && result == 0;) {
         const size_t part = to - offset < room ? (size_t)(to - offset) : room;
-        result = read_at(fd, buffer, part, offset);
+        result = sp_file_read(fd, buffer, part, offset);
         if (result == 0) *checksum = libdeflate_crc32(*checksum, buffer, part);
         offset += part;
     }
@@ -81,10 +66,7 @@ sp_status sp_seal_append_sum(int fd, uint32_t checksum)
     uint8_t seal[SP_SEAL_SIZE];
     if (fstat(fd, &status) < 0) return SP_ERR_IO;
     make_seal(seal, (uint64_t)status.st_size, checksum);
-    const ssize_t put_bytes = pwrite(fd, seal, sizeof seal, status.st_size);
-    if (put_bytes == (ssize_t)sizeof seal) return SP_OK;
-    if (put_bytes >= 0) errno = ENOSPC;
-    return SP_ERR_IO;
+    return sp_file_write(fd, seal, sizeof seal, (uint64_t)status.st_size) == 0 ? SP_OK : SP_ERR_IO;
 }
 
 sp_status sp_seal_append(int fd)
@@ -102,7 +84,7 @@ sp_status sp_seal_check(int fd, uint64_t size, sp_seal *seal)
     *seal = SP_SEAL_NONE;
     if (size < SP_SEAL_SIZE) return SP_OK;
     const uint64_t covered = size - SP_SEAL_SIZE;
-    if (read_at(fd, found, sizeof found, covered) < 0) return SP_ERR_IO;
+    if (sp_file_read(fd, found, sizeof found, covered) < 0) return SP_ERR_IO;
     if (memcmp(found, magic, sizeof magic) != 0) return SP_OK;
     *seal = SP_SEAL_BROKEN;
     make_seal(wanted, covered, (uint32_t)get(found + 16, 4));

@@ -12,6 +12,7 @@
 #include <H5FDdevelop.h>
 #endif
 
+#include "formats/file_bytes.h"
 #include "formats/hdf5.h"
 #include "formats/hdf5_filters.h"
 
@@ -172,24 +173,13 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
                            const void *buffer)
 {
     driver_file *file = (driver_file *)public;
-    const char *at = buffer;
     if (address + size > file->eof) file->eof = address + size;
     if (file->io->elsewhere && type == H5FD_MEM_DRAW) {
         file->io->place = address;
         file->io->size = size;
         return 0;
     }
-    while (size && file->io->problem == 0) {
-        const ssize_t put = pwrite(file->io->fd, at, size, (off_t)address);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) {
-            note_problem(file->io);
-            break;
-        }
-        at += put;
-        address += (haddr_t)put;
-        size -= (size_t)put;
-    }
+    if (file->io->problem == 0 && sp_file_write(file->io->fd, buffer, size, address) < 0) note_problem(file->io);
     return 0;
 }
 

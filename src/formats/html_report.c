@@ -385,9 +385,8 @@ static sp_status write_sums(writer *w, bool with_paths, sp_error *error)
 static sp_status write_run(writer *w, bool with_calls, sp_error *error)
 {
     const sp_profile *profile = w->what->profile;
-    const sp_metadata *start = sp_profile_find_metadata(profile, "start_time_ns");
-    const int64_t run_start = start && start->kind == SP_VALUE_INT ? since(start->integer, w->origin) : 0;
-    int64_t first, end;
+    int64_t start, first, end;
+    const int64_t run_start = sp_profile_get_int(profile, "start_time_ns", &start) ? since(start, w->origin) : 0;
     if (!sp_calls_range(profile, w->what->ranks, w->what->rank_count, w->what->visible, &first, &end)) end = w->origin;
     SP_OUTPUT_LITERAL(w->out, "{\"name\":");
     write_string(w, w->what->name);

@@ -1,12 +1,11 @@
 #include "formats/profile_image.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "analysis/path_summary.h"
+#include "formats/file_bytes.h"
 #include "formats/json_text.h"
 #include "formats/utf8.h"
 
@@ -315,34 +314,6 @@ static void move_profile(image *i, sp_profile *p)
 
 /* -- the file -- */
 
-static int write_all(int fd, const void *data, size_t size, uint64_t offset)
-{
-    const char *at = data;
-    while (size) {
-        const ssize_t put = pwrite(fd, at, size, (off_t)offset);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) return -1;
-        at += put;
-        offset += (uint64_t)put;
-        size -= (size_t)put;
-    }
-    return 0;
-}
-
-static int read_all(int fd, void *data, size_t size, uint64_t offset)
-{
-    char *at = data;
-    while (size) {
-        const ssize_t got = pread(fd, at, size, (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return -1;
-        at += got;
-        offset += (uint64_t)got;
-        size -= (size_t)got;
-    }
-    return 0;
-}
-
 static uint64_t next_page(uint64_t offset)
 {
     return (offset + PAGE - 1) / PAGE * PAGE;
@@ -366,15 +337,15 @@ sp_status sp_image_write(int fd, sp_status outcome, const sp_error *error, const
             if (profile->columns[c] == NULL) continue;
             const uint64_t bytes = profile->call_count * sizeof(int64_t);
             head.columns[c] = offset;
-            written = write_all(fd, profile->columns[c], bytes, offset);
+            written = sp_file_write(fd, profile->columns[c], bytes, offset);
             offset = next_page(offset + bytes);
         }
-        if (written == 0) written = write_all(fd, contents.data, contents.at, sizeof head);
+        if (written == 0) written = sp_file_write(fd, contents.data, contents.at, sizeof head);
     }
     const bool fine = contents.fine && written == 0;
     if (!fine) head = (header){.magic = MAGIC, .outcome = SP_ERR_NO_MEMORY};
     free(contents.data);
-    return write_all(fd, &head, sizeof head, 0) == 0 && fine ? SP_OK : SP_ERR_IO;
+    return sp_file_write(fd, &head, sizeof head, 0) == 0 && fine ? SP_OK : SP_ERR_IO;
 }
 
 static int64_t *take_column(int fd, uint64_t offset, uint64_t count)
@@ -382,7 +353,7 @@ static int64_t *take_column(int fd, uint64_t offset, uint64_t count)
     int64_t *column = sp_column_map(fd, offset, count);
     if (column) return column;
     column = sp_column_alloc(count);
-    if (column && read_all(fd, column, count * sizeof(int64_t), offset) < 0) {
+    if (column && sp_file_read(fd, column, count * sizeof(int64_t), offset) < 0) {
         sp_column_free(column, count);
         return NULL;
     }
@@ -445,7 +416,7 @@ static sp_profile *take_profile(int fd, const header *head, uint64_t file_size)
     image contents = {.reading = true, .fine = true, .size = head->contents_size};
     if (profile == NULL || head->contents_size > file_size - sizeof *head) goto failed;
     contents.data = malloc(head->contents_size ? head->contents_size : 1);
-    if (contents.data == NULL || read_all(fd, contents.data, head->contents_size, sizeof *head) < 0) goto failed;
+    if (contents.data == NULL || sp_file_read(fd, contents.data, head->contents_size, sizeof *head) < 0) goto failed;
     profile->call_count = head->call_count;
     if (!take_columns(fd, head, file_size, profile)) goto failed;
     move_profile(&contents, profile);
@@ -463,7 +434,7 @@ sp_status sp_image_read(int fd, sp_profile **profile, sp_error *error)
     header head;
     struct stat status;
     *profile = NULL;
-    if (fstat(fd, &status) < 0 || status.st_size < (off_t)sizeof head || read_all(fd, &head, sizeof head, 0) < 0 ||
+    if (fstat(fd, &status) < 0 || status.st_size < (off_t)sizeof head || sp_file_read(fd, &head, sizeof head, 0) < 0 ||
         head.magic != MAGIC) {
         return SP_ERR_CORRUPT;
     }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "analysis/merge.h"
+#include "formats/file_bytes.h"
 #include "formats/file_seal.h"
 #include "formats/hdf5_remote.h"
 #include "formats/profile_image.h"
@@ -27,11 +28,7 @@ static sp_status pack(const sp_profile *profile, sp_bytes *out, sp_error *error)
         if (out->data) out->size = out->room = (size_t)facts.st_size;
         else status = SP_ERR_NO_MEMORY;
     }
-    for (size_t at = 0; status == SP_OK && at < out->size;) {
-        const ssize_t got = pread(fd, out->data + at, out->size - at, (off_t)at);
-        if (got > 0) at += (size_t)got;
-        else if (got == 0 || errno != EINTR) status = SP_ERR_IO;
-    }
+    if (status == SP_OK && sp_file_read(fd, out->data, out->size, 0) < 0) status = SP_ERR_IO;
     if (status != SP_OK) {
         sp_fail_errno(error, status, "cannot copy a profile");
         sp_bytes_free(out);
@@ -43,13 +40,8 @@ static sp_status pack(const sp_profile *profile, sp_bytes *out, sp_error *error)
 static sp_status unpack(const sp_bytes *bytes, sp_profile **out, sp_error *error)
 {
     const int fd = memfd_create("scope-profiler", MFD_CLOEXEC);
-    sp_status status = fd >= 0 ? SP_OK : SP_ERR_IO;
+    sp_status status = fd >= 0 && sp_file_write(fd, bytes->data, bytes->size, 0) == 0 ? SP_OK : SP_ERR_IO;
     *out = NULL;
-    for (size_t at = 0; status == SP_OK && at < bytes->size;) {
-        const ssize_t put = pwrite(fd, bytes->data + at, bytes->size - at, (off_t)at);
-        if (put > 0) at += (size_t)put;
-        else if (put == 0 || errno != EINTR) status = SP_ERR_IO;
-    }
     if (status != SP_OK) sp_fail_errno(error, status, "cannot copy a profile");
     else if ((status = sp_image_read(fd, out, error)) == SP_ERR_CORRUPT) sp_fail(error, status, "a rank sent no profile");
     if (fd >= 0) close(fd);
@@ -638,16 +630,8 @@ static void share_places(job *j)
 
 static sp_status put_at(job *j, const char *data, uint64_t size, uint64_t place, sp_error *error)
 {
-    while (size) {
-        const ssize_t put = pwrite(j->fd, data, size, (off_t)place);
-        if (put < 0 && errno == EINTR) continue;
-        if (put == 0) errno = ENOSPC;
-        if (put <= 0) return sp_fail_errno(error, SP_ERR_IO, "cannot write %s", j->path);
-        data += put;
-        size -= (uint64_t)put;
-        place += (uint64_t)put;
-    }
-    return SP_OK;
+    if (sp_file_write(j->fd, data, size, place) == 0) return SP_OK;
+    return sp_fail_errno(error, SP_ERR_IO, "cannot write %s", j->path);
 }
 
 static sp_status put_own(job *j, sp_error *error)

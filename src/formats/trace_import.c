@@ -173,20 +173,15 @@ static sp_status read_one(const char *path, sp_profile **out, sp_error *error)
     return status;
 }
 
-static int64_t metadata_int(const sp_profile *profile, const char *key, int64_t otherwise)
-{
-    const sp_metadata *found = sp_profile_find_metadata(profile, key);
-    return found && found->kind == SP_VALUE_INT ? found->integer : otherwise;
-}
-
 /* What the whole says about itself. As the first set of the union it decides where the times of lane tables begin. */
 static sp_profile *make_head(sp_profile *const *parts, size_t count, const char *label)
 {
     sp_profile *head = sp_profile_new();
     int64_t earliest = INT64_MAX, version = 1;
     for (size_t i = 0; i < count; i++) {
-        const int64_t start = metadata_int(parts[i], "start_time_ns", INT64_MAX);
-        const int64_t known = metadata_int(parts[i], "trace_format_version", SP_SPT_VERSION);
+        int64_t start = INT64_MAX, known = SP_SPT_VERSION;
+        sp_profile_get_int(parts[i], "start_time_ns", &start);
+        sp_profile_get_int(parts[i], "trace_format_version", &known);
         if (start < earliest) earliest = start;
         if (known > version) version = known;
     }

@@ -64,8 +64,11 @@ static sp_mpi_call collective(const char *operation, long long bytes, int root, 
     return (sp_mpi_call){operation, NULL, bytes, -1, root >= 0 ? root : -1, -1, sp_mpi_number(comm)};
 }
 
-/* `outcome = run`, as a call of a region when calls are recorded. `what` says of which, and is not looked at otherwise. */
-#define RECORDED(what, run)                                                                                            \
+/*
+ * `run`, as a call of a region when calls are recorded, and `then` with its outcome_ and the call_ before it is returned. `what`
+ * says which call it is, and is not looked at otherwise.
+ */
+#define RECORDED_THEN(what, run, then)                                                                                 \
     do {                                                                                                               \
         if (!is_recorded()) return run;                                                                                \
         const sp_mpi_call call_ = what;                                                                                \
@@ -73,21 +76,15 @@ static sp_mpi_call collective(const char *operation, long long bytes, int root, 
         if (region_ >= 0) sp_begin(region_);                                                                           \
         const int outcome_ = run;                                                                                      \
         if (region_ >= 0) sp_end(region_);                                                                             \
+        then;                                                                                                          \
         return outcome_;                                                                                               \
     } while (0)
 
+#define RECORDED(what, run) RECORDED_THEN(what, run, (void)0)
+
 /* The same for one that gives a request. */
 #define REQUESTED(what, run, request)                                                                                  \
-    do {                                                                                                               \
-        if (!is_recorded()) return run;                                                                                \
-        const sp_mpi_call call_ = what;                                                                                \
-        const int region_ = sp_mpi_region_of(&call_);                                                                  \
-        if (region_ >= 0) sp_begin(region_);                                                                           \
-        const int outcome_ = run;                                                                                      \
-        if (region_ >= 0) sp_end(region_);                                                                             \
-        if (outcome_ == MPI_SUCCESS) sp_mpi_keep_request(*(request), &call_);                                          \
-        return outcome_;                                                                                               \
-    } while (0)
+    RECORDED_THEN(what, run, if (outcome_ == MPI_SUCCESS) sp_mpi_keep_request(*(request), &call_))
 
 /* The same for one that makes a communicator, which is numbered whether calls are recorded or not. */
 #define MADE(name, parent, made, run)                                                                                  \

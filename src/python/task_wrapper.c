@@ -324,19 +324,24 @@ static inline sp_task *row_of(task_body *self)
     return self->row;
 }
 
-/* Where the run must be understood from its spool alone, a task is named when it begins too; only its end was enough else. */
-static SP_NOINLINE void name_at_first_step(task_body *self)
+/* The name of the task behind a weak reference, which is taken over. Whatever runs meanwhile leaves the pending entry alone. */
+static void read_name_of(task_body *self, PyObject *reference)
 {
-    LOCK();
-    PyObject *reference = Py_XNewRef(self->task);
-    UNLOCK();
-    if (reference == NULL) return;
     const sp_pending pending = sp_pending_take();
     PyObject *task = referent(reference);
     if (task) read_name(self->run, self->row, task);
     Py_XDECREF(task);
     Py_DECREF(reference);
     sp_pending_restore(pending);
+}
+
+/* Where the run must be understood from its spool alone, a task is named when it begins too; only its end was enough else. */
+static SP_NOINLINE void name_at_first_step(task_body *self)
+{
+    LOCK();
+    PyObject *reference = Py_XNewRef(self->task);
+    UNLOCK();
+    if (reference) read_name_of(self, reference);
 }
 
 static void task_enter(sp_delegate *op, bool first)
@@ -357,13 +362,7 @@ static void finish(task_body *self)
 {
     sp_task_finish(self->row, sp_clock_read());
     PyObject *reference = unlink_live(self);
-    if (reference == NULL) return; /* an eager task: its name comes last */
-    const sp_pending pending = sp_pending_take();
-    PyObject *task = referent(reference);
-    if (task) read_name(self->run, self->row, task);
-    Py_XDECREF(task);
-    Py_DECREF(reference);
-    sp_pending_restore(pending);
+    if (reference) read_name_of(self, reference); /* else an eager task: its name comes last */
 }
 
 static void task_leave(sp_delegate *op, sp_outcome outcome)

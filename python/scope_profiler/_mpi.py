@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 
+from .settings import path_with
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -165,6 +167,4 @@ def _patience() -> float:
 
 def rank_path(path: str, rank: int) -> str:
     """The name of one rank's own file: ``run.h5`` becomes ``run.rank3.h5``."""
-    directory, name = os.path.split(path)
-    stem, dot, suffix = name.partition(".") if not name.startswith(".") else (name, "", "")
-    return os.path.join(directory, f"{stem}.rank{rank}{dot}{suffix}")
+    return path_with(path, f"rank{rank}")

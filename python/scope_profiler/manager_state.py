@@ -6,7 +6,6 @@ import os
 
 from . import _core
 from ._mpi import might_be_rank
-from ._ranks import begin
 from .clock_choice import choose_clock
 from .recording import ProcessLock, Recording, warn_dropped
 from .spooling import open_run
@@ -123,6 +122,8 @@ class ManagerState:
         if config.output_mode == "parallel" and config.track_threads:
             raise RuntimeError('output_mode="parallel" cannot be combined with track_threads or track_async; "direct" can')
         if might_be_rank():
+            from ._ranks import begin
+
             begin(config)
         if config.follow_processes and config.link is not None and config.link.size > 1:
             raise RuntimeError("follow_processes cannot be combined with several MPI ranks; merge the files of their workers instead")

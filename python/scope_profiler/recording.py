@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from .event_metadata import EventMetadata
+from .settings import path_with
 from .spool_metadata import note_metadata
 
 TYPE_CHECKING = False
@@ -361,9 +362,7 @@ class Recording:
             return None  # the run is over and in its file already: an empty one would only replace it
         if config.checkpoint != "numbered":
             return config.file_path
-        directory, name = os.path.split(config.file_path)
-        stem, dot, suffix = name.partition(".") if not name.startswith(".") else (name, "", "")
-        return os.path.join(directory, f"{stem}.{len(self.files) + 1:04d}{dot}{suffix}")
+        return path_with(config.file_path, f"{len(self.files) + 1:04d}")
 
     def _results(self, profile: Profile, path: str | None) -> ProfilingResults:
         from .results import ProfilingResults

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, Final
 
-__all__ = ["UNSET", "check_setting", "defaults", "resolve_output", "unknown_settings", "validate"]
+__all__ = ["UNSET", "check_setting", "defaults", "path_with", "resolve_output", "unknown_settings", "validate"]
 
 
 class _Unset:
@@ -389,3 +389,12 @@ def _need_viewer(path: str) -> None:
         raise ValueError(
             f"output={path!r}: this build of scope-profiler has no viewer to write pages with; use a .h5 name"
         )
+
+
+def path_with(path: str, part: str) -> str:
+    """The name of a file beside ``path``, with ``part`` before its suffixes: ``run.h5`` becomes ``run.part.h5``."""
+    import os
+
+    directory, name = os.path.split(path)
+    stem, dot, suffix = name.partition(".") if not name.startswith(".") else (name, "", "")
+    return os.path.join(directory, f"{stem}.{part}{dot}{suffix}")

@@ -35,8 +35,9 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
             write_profile(results, arguments.output)
     except (OSError, ValueError) as error:
         raise CommandError(_told(error)) from None
-    for process in results.processes.values():
-        if process.error_ns < 0 and len(results.processes) > 1 and not arguments.no_align:
+    processes = results.processes
+    for process in processes.values():
+        if process.error_ns < 0 and len(processes) > 1 and not arguments.no_align:
             name = process.name or f"rank {process.rank}"
             output.line(printable(f"{name}: nothing is known of its clock; its times are as they were recorded"))
     calls = sum(region.num_calls for region in results.get_regions())

@@ -77,7 +77,7 @@ static int write_files(const cli *c, const format *f, const sp_profile *profile,
     char *name = cli_run_name(profile, source);
     int code = cli_choose(c, profile, source, &chosen);
     if (code == 0 && name == NULL) code = cli_no_memory();
-    if (code == 0 && !chosen.any) code = cli_fail("%s: %s", source, profile->row_count ? "no region matches" : "the run has no regions");
+    if (code == 0 && !chosen.any) code = cli_fail("%s: %s", source, profile->row_count ? "no region matches the filters" : "the run has no regions");
     const bool all = chosen.selection.rank_count == 0;
     const uint32_t *ranks = all ? rank_zero : chosen.selection.ranks;
     const size_t count = all ? 1 : chosen.selection.rank_count, at_once = f->per_rank ? 1 : count;

@@ -100,7 +100,8 @@ static int tell_merged(const cli *c, const sp_profile *merged, const char *targe
     for (size_t i = 0; i < merged->row_count; i++) calls += merged->rows[i].count;
     sp_text_add(&out, "wrote ");
     sp_text_printable(&out, target);
-    sp_text_format(&out, ": %zu calls of %lld processes\n", calls, (long long)sp_profile_ranks(merged));
+    const long long ranks = (long long)sp_profile_ranks(merged);
+    sp_text_format(&out, ": %zu call%s of %lld process%s\n", calls, calls == 1 ? "" : "s", ranks, ranks == 1 ? "" : "es");
     return cli_print(c, &out);
 }
 

@@ -67,6 +67,17 @@ static int load_run(const cli *c, runs *r, size_t i, const char *path)
     return 0;
 }
 
+/* A page on which no region is left is no answer to what was asked; a run that recorded nothing has its page. */
+static int require_match(const runs *r, const char *first)
+{
+    bool recorded = false;
+    for (size_t i = 0; i < r->count; i++) {
+        if (r->chosen[i].any) return 0;
+        if (r->profiles[i]->row_count) recorded = true;
+    }
+    return recorded ? cli_fail("%s: no region matches the filters", first) : 0;
+}
+
 /* In a directory that only this user can look into: a profile has names and sources in it. malloc'ed. */
 static char *temporary_page(const char *profile)
 {
@@ -122,6 +133,7 @@ static int run(cli *c)
     r.exports = calloc(r.count + 1, sizeof *r.exports);
     if (!r.profiles || !r.chosen || !r.ranks || !r.names || !r.exports) code = cli_no_memory();
     for (size_t i = 0; code == 0 && i < r.count; i++) code = load_run(c, &r, i, paths.paths[i]);
+    if (code == 0) code = require_match(&r, paths.paths[0]);
     const char *wanted = cli_value(c, "output", NULL);
     char *target = code ? NULL : wanted ? strdup(wanted) : temporary_page(paths.paths[0]);
     if (code == 0) code = target ? write_page(c, &r, target) : cli_fail("cannot make a temporary directory: %s", strerror(errno));

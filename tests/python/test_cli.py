@@ -174,6 +174,26 @@ def test_usage_errors_are_one_line(cli: Cli, arguments: list[str]) -> None:
     tell_error(cli(*arguments), "scope-profiler: ")
 
 
+@pytest.mark.parametrize("options", [["-i", "none"], ["-e", ""], ["-i", "a", "-e", "a"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [["view", "--no-open", "-o"], ["report", "-o"], ["export", "--to", "json", "-o"], ["export", "--to", "chrome-trace", "-o"]]
+)
+def test_nothing_is_written_of_a_selection_that_is_empty(cli: Cli, tmp_path: Path, command: list[str], options: list[str]) -> None:
+    make(tmp_path / "run.h5", {"a": [(0, 10)]})
+    tell_error(cli(*command, "out", "run.h5", *options), "run.h5: no region matches the filters")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_selection_may_leave_nothing_of_one_of_several_profiles(cli: Cli, tmp_path: Path) -> None:
+    make(tmp_path / "a.h5", {"a": [(0, 10)]})
+    make(tmp_path / "b.h5", {"b": [(0, 10)]})
+    assert cli("report", "a.h5", "b.h5", "-i", "b", "-o", "out.html").returncode == 0
+
+
+def test_a_missing_file_behind_patterns_is_named(cli: Cli) -> None:
+    tell_error(cli("inspect", "--include", "a", "gone.h5"), "FILE", "no file among what follows --include: a gone.h5")
+
+
 def test_a_missing_file_is_one_line(cli: Cli, tmp_path: Path) -> None:
     good = make(tmp_path / "good.h5", {"a": [(0, 10)]})
     tell_error(cli("inspect", "nothing.h5"), "nothing.h5", "no such file")

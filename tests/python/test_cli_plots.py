@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from export_helpers import results_of
-from plot_helpers import nested_run, overlapping_run, tracked_run
+from plot_helpers import nested_run, overlapping_run, times, tracked_run
 from scope_profiler import plotting_scripts, write_profile
 from scope_profiler.cli import main
 from scope_profiler.cli.plot_kinds import KINDS, OPTIONS, PRESETS
@@ -88,8 +88,7 @@ def test_a_preset_goes_on_after_a_plot_that_cannot_be(tmp_path, monkeypatch, cap
 def test_a_preset_of_nothing_is_an_error(tmp_path, monkeypatch, capsys, options, reason):
     monkeypatch.chdir(tmp_path)
     write_profile(nested_run() if options else results_of({}), tmp_path / "run.h5")
-    assert main(["plot", *options, "run.h5"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"scope-profiler: {reason}"
+    assert refused(capsys, "plot", *options, "run.h5") == f"scope-profiler: no plot was drawn (durations, gantt): {reason}"
     assert files(tmp_path) == []
 
 
@@ -136,6 +135,9 @@ def test_plot_data_is_written_for_each_kind(profile, tmp_path, form):
         (["plot", "speedup", "run.h5"], ["two profiles"]),
         (["plot", "gantt", "run.h5", "--label", "a", "--label", "b"], ["2 labels for 1 files"]),
         (["plot", "gantt", "run.h5", "-o", "run.h5/x.png"], ["run.h5"]),
+        (["plot", "gantt", "run.h5", "-o", "x.xyz"], ["x.xyz: a plot is not written as .xyz", ".png"]),
+        (["plot", "default", "run.h5", "-o", "x.png"], ["x.png: default is several plots", "directory"]),
+        (["plot", "run.h5", "-o", "x.png"], ["x.png: default is several plots", "directory"]),
         (["plot", "durations", "run.h5", "--combine-regions", "x"], ["NAME=PATTERN"]),
         (["export", "plot-data", "run.h5", "-p", "nothing"], ["no plot 'nothing'"]),
         (["export", "plot-data", "run.h5", "-p", "callgraph", "-o", "run.h5"], ["run.h5"]),
@@ -144,6 +146,38 @@ def test_plot_data_is_written_for_each_kind(profile, tmp_path, form):
 def test_what_cannot_be_done_is_told_in_one_line(profile, capsys, arguments, words):
     line = refused(capsys, *arguments)
     assert all(word in line for word in words), line
+
+
+def test_a_new_directory_may_have_a_dot_in_its_name(profile, tmp_path):
+    (tmp_path / "v1.2").mkdir()
+    for directory in ("v1.2", "v1.3/"):
+        assert main(["plot", "durations", profile, "-o", directory]) == 0
+        assert files(tmp_path / directory) == ["durations_plot.png", "region_statistics.json"]
+
+
+@pytest.mark.parametrize("command", [["plot", "default"], ["export", "plot-data"]])
+def test_a_preset_of_which_nothing_was_drawn_fails_with_the_reason(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    write_profile(results_of({}), tmp_path / "run.h5")
+    assert refused(capsys, *command, "run.h5", "-o", "out") == (
+        "scope-profiler: no plot was drawn (durations, gantt): there are no regions"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_preset_without_its_library_fails_with_the_reason(profile, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    line = refused(capsys, "plot", profile)
+    assert "no plot was drawn (durations, gantt)" in line and line.count("pip install scope-profiler[plots]") == 1
+
+
+def test_a_call_graph_has_a_node_for_each_call_only_when_asked(profile, tmp_path):
+    calls = [(10 * n, 10 * n + 8) for n in range(4)]
+    run = results_of({"outer": {0: times(calls)}, "inner": {0: times([(a + 1, b - 1) for a, b in calls])}})
+    write_profile(run, tmp_path / "four.h5")
+    for options, nodes in (([], 2), (["--every-call"], 8), (["--compact-callgraph"], 2)):
+        assert main(["plot", "callgraph", "four.h5", "-o", "g.dot", *options]) == 0
+        assert (tmp_path / "g.dot").read_text().count("fillcolor=") == nodes, options
 
 
 def test_a_backend_that_is_missing_is_told_in_one_line(profile, capsys, monkeypatch):

@@ -176,7 +176,9 @@ def test_the_command_merges_and_names_what_it_cannot(tmp_path: Path, capsys: pyt
         record(tmp_path / f"w{i}.h5", "r")
     target = tmp_path / "all.h5"
     assert main(["merge", str(tmp_path / "w*.h5"), "-o", str(target)]) == 0
-    assert "2 processes" in capsys.readouterr().out
+    assert "22 calls of 2 processes" in capsys.readouterr().out
+    assert main(["merge", str(tmp_path / "w0.h5"), "-o", str(tmp_path / "one.h5")]) == 0
+    assert capsys.readouterr().out.endswith("one.h5: 11 calls of 1 process\n")
     assert sp.load(target).num_ranks == 2
     assert main(["merge", str(tmp_path / "w0.h5"), str(tmp_path / "none.h5"), "-o", str(tmp_path / "x.h5")]) == 2
     told = capsys.readouterr().err

@@ -303,7 +303,7 @@ def test_graphviz_shows_names_as_they_are():
 def test_a_call_graph_file_for_graphviz_needs_no_plot_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     plot_callgraph(nested_run(), filepath=tmp_path / "new" / "g.dot", verbose=False)
-    assert len(drawn_by_graphviz((tmp_path / "new" / "g.dot").read_text())) == 5  # a node a call
+    assert [node[0] for node in drawn_by_graphviz((tmp_path / "new" / "g.dot").read_text())] == ["main", "solve", "io", "io"]
 
 
 def test_call_graph_picture_has_a_box_for_each_node():
@@ -311,13 +311,15 @@ def test_call_graph_picture_has_a_box_for_each_node():
     boxes = {text.get_text().split("\n")[0]: text.get_position() for text in ax.texts if "own" in text.get_text()}
     assert {name: position[1] for name, position in boxes.items()} == {"main": 0, "solve": 1, "io": 2}
     _, ax = plot_callgraph(nested_run(), return_fig=True, verbose=False)
+    assert sorted(t.get_text().split("\n")[0] for t in ax.texts if "own" in t.get_text()) == ["io", "io", "main", "solve"]
+    _, ax = plot_callgraph(nested_run(), return_fig=True, verbose=False, every_call=True)
     assert sorted(t.get_text().split("\n")[0] for t in ax.texts if "own" in t.get_text()) == ["io", "io", "main", "solve", "solve"]
 
 
 def test_call_graph_of_many_calls_is_by_path(capsys):
     calls = [(10 * n, 10 * n + 8) for n in range(300)]
     run = results_of({"outer": {0: times(calls)}, "inner": {0: times([(a + 1, b - 1) for a, b in calls])}})
-    _, ax = plot_callgraph(run, return_fig=True)
+    _, ax = plot_callgraph(run, return_fig=True, every_call=True)
     assert "600 calls are drawn as 2 call paths" in capsys.readouterr().out
     assert [t.get_text().split("\n")[1] for t in ax.texts if "own" in t.get_text()] == ["300 calls, 2.4 s", "300 calls, 1.8 s"]
 

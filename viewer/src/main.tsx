@@ -159,7 +159,8 @@ function Search({ run }: { run: Run }) {
 const counted = (number: number, what: string): string => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 
 function Facts({ run }: { run: Run }) {
-  const facts = [`${duration(run.to - run.from)}`, counted(run.callCount, "call")];
+  const facts = [counted(run.callCount, "call")];
+  if (run.callCount) facts.unshift(duration(run.to - run.from));
   const ranks = new Set(run.data.regions.map((row) => row[1])).size;
   if (ranks > 1) facts.push(`${ranks} ranks`);
   if (run.threads.length) facts.push(counted(run.threads.length, "thread"));

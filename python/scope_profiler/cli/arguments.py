@@ -25,6 +25,7 @@ __all__ = [
     "load_runs",
     "percentage",
     "rank_set",
+    "require_match",
     "select",
 ]
 
@@ -44,11 +45,19 @@ class _Parser(argparse.ArgumentParser):
         """parse_args(), but where files are missing, those at the end of an option's values are taken for them."""
         try:
             return self.parse_args(arguments)
-        except _MisplacedFiles:
+        except _MisplacedFiles as error:
             files, others = self._files_among_values(arguments)
             if not files:
-                raise
+                raise CommandError(f"{error}{self._taken_for_values(arguments)}") from None
             return self.parse_args([*files, *others])
+
+    def _taken_for_values(self, arguments: Sequence[str]) -> str:
+        """A hint for when the words at the end of the line were taken for values of an option."""
+        last = next((word for word in reversed(arguments) if word.startswith("-")), None)
+        takers = {name for action in self._actions if action.nargs in ("+", "*") for name in action.option_strings}
+        if last not in takers or arguments[-1] == last:
+            return ""
+        return f"; no file among what follows {last}: {' '.join(arguments[arguments.index(last) + 1:])}"
 
     def _files_among_values(self, arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         """(files, the rest): words that are files, at the end of the values of an option that takes several, all that it can miss."""
@@ -213,6 +222,15 @@ def select(
         if chosen:
             kept.append(region if len(chosen) == len(region.regions) else MPIRegion(region.name, chosen))
     return kept
+
+
+def require_match(runs: Sequence[ProfilingResults], arguments: argparse.Namespace) -> None:
+    """CommandError where --include and --exclude leave no region of any run: what would be written had nothing in it."""
+    check_patterns(arguments.include, arguments.exclude)
+    if arguments.include is None and arguments.exclude is None:
+        return
+    if any(len(run) for run in runs) and not any(run.get_regions(arguments.include, arguments.exclude) for run in runs):
+        raise CommandError(f"{', '.join(str(run.file_path) for run in runs)}: no region matches the filters")
 
 
 def check_patterns(*patterns: Sequence[str] | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scope_profiler.cli import CommandError
-from scope_profiler.cli.arguments import add_label, add_selection, check_patterns, did_you_mean, load_runs, merge_ranks
+from scope_profiler.cli.arguments import add_label, add_selection, did_you_mean, load_runs, merge_ranks, require_match
 from scope_profiler.cli.terminal import Output, one_line, printable
 
 DESCRIPTION = (
@@ -130,8 +130,8 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         raise CommandError(f"there is no format {name!r}{did_you_mean(name, FORMATS)} (formats: {', '.join(FORMATS)})")
     target = _target(name, arguments, is_directory=word is not None)
     options = _options(name, arguments)
-    check_patterns(arguments.include, arguments.exclude)
     runs = load_runs(arguments)
+    require_match(runs, arguments)
     for path in _write(name, runs, target, arguments, options):
         output.line(f"wrote {printable(str(path))}")
     return 0

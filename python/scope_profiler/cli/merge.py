@@ -7,7 +7,7 @@ import glob
 import os
 
 from scope_profiler.cli import CommandError
-from scope_profiler.cli.terminal import Output, Progress, one_line, printable
+from scope_profiler.cli.terminal import Output, Progress, count_of, one_line, printable
 
 DESCRIPTION = (
     "Put profiles, and spools, of several processes into one: each process becomes a rank, named after its file, and keeps its "
@@ -29,7 +29,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
 
     paths = [path for pattern in arguments.files for path in _expand(pattern)]
     try:
-        with Progress(f"reading {len(paths)} files"):
+        with Progress(f"reading {count_of(len(paths), 'file')}"):
             results = merge_files(paths, align=not arguments.no_align)
         with Progress(f"writing {arguments.output}"):
             write_profile(results, arguments.output)
@@ -41,7 +41,8 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
             name = process.name or f"rank {process.rank}"
             output.line(printable(f"{name}: nothing is known of its clock; its times are as they were recorded"))
     calls = sum(region.num_calls for region in results.get_regions())
-    output.line(printable(f"wrote {arguments.output}: {calls} calls of {results.num_ranks} processes"))
+    counted = f"{count_of(calls, 'call')} of {count_of(results.num_ranks, 'process', 'processes')}"
+    output.line(printable(f"wrote {arguments.output}: {counted}"))
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 
-from scope_profiler.cli import CommandError, complain
+from scope_profiler.cli import CommandError
 from scope_profiler.cli.arguments import load_runs
 from scope_profiler.cli.plot_kinds import (
     KINDS,
@@ -16,6 +16,7 @@ from scope_profiler.cli.plot_kinds import (
     check_options,
     draw,
     kinds_of,
+    tell_skipped,
     write_statistics,
 )
 from scope_profiler.cli.terminal import Output, printable
@@ -65,13 +66,14 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         word = "default"
     kinds = kinds_of([word])
     check_options(arguments, kinds)
+    target = arguments.output or "."
+    single = _is_file(target, word)
     runs = load_runs(arguments)
     skipped: Mapping[str, str] = {}
     if word in PRESETS:
         kinds, skipped = applicable(kinds, runs)
-    target = arguments.output or "."
-    single = word in KINDS and os.path.splitext(target)[1].lower() in _FILES and not os.path.isdir(target)
     suffix = _SUFFIXES[arguments.backend]
+    failed: dict[str, str] = {}
     for kind in kinds:
         path = target if single else os.path.join(target, f"{kind}_plot{suffix}")
         try:
@@ -81,17 +83,30 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         except CommandError as error:
             if word in KINDS:
                 raise
-            complain(f"scope-profiler: skipped {error}")
+            failed[kind] = str(error)
             continue
         output.lines(said)
         output.lines(f"  wrote {printable(name)}" for name in (written if isinstance(written, list) else [path]))
-    for kind, reason in skipped.items():
-        output.line(f"skipped {kind}: {reason}")
+    tell_skipped(output, failed, skipped, drawn=len(kinds) > len(failed))
     if not single:
         path = os.path.join(target, "region_statistics.json")
         write_statistics(path, runs, arguments)
         output.line(f"wrote {printable(path)}")
     return 0
+
+
+def _is_file(target: str, word: str) -> bool:
+    """Whether -o names a file, which a single kind may have; CommandError for a name that is neither a picture nor a directory."""
+    suffix = os.path.splitext(target)[1].lower()
+    if os.path.isdir(target) or target.endswith(os.sep) or not suffix:
+        return False
+    if word not in KINDS:
+        raise CommandError(f"{target}: {word} is several plots, for which -o is a directory (with {os.sep} at its end, if it is new)")
+    if suffix not in _FILES:
+        raise CommandError(
+            f"{target}: a plot is not written as {suffix}, but as {', '.join(sorted(_FILES))} (a new directory has {os.sep} at its end)"
+        )
+    return True
 
 
 def _print_list(output: Output) -> None:

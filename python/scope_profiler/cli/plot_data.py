@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from scope_profiler.cli import CommandError, complain
+from scope_profiler.cli import CommandError
 from scope_profiler.cli.arguments import load_runs
 from scope_profiler.cli.plot_kinds import (
     PRESETS,
@@ -14,6 +14,7 @@ from scope_profiler.cli.plot_kinds import (
     check_options,
     draw,
     kinds_of,
+    tell_skipped,
     write_statistics,
 )
 from scope_profiler.cli.terminal import Output, printable
@@ -43,18 +44,19 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     runs = load_runs(arguments)
     asked = {word for word in words if word not in PRESETS}
     fitting, skipped = applicable([kind for kind in kinds if kind not in asked], runs)
-    for kind in [kind for kind in kinds if kind in asked or kind in fitting]:
+    failed: dict[str, str] = {}
+    chosen = [kind for kind in kinds if kind in asked or kind in fitting]
+    for kind in chosen:
         path = os.path.join(arguments.output, f"{kind}_data.{arguments.format}")
         try:
             draw(kind, runs, arguments, verbose=False, data_filepath=path, data_format=arguments.format)
         except CommandError as error:
             if kind in asked:
                 raise
-            complain(f"scope-profiler: skipped {error}")
+            failed[kind] = str(error)
             continue
         output.line(f"wrote {printable(path)}")
-    for kind, reason in skipped.items():
-        output.line(f"skipped {kind}: {reason}")
+    tell_skipped(output, failed, skipped, drawn=len(chosen) > len(failed))
     path = os.path.join(arguments.output, "region_statistics.json")
     write_statistics(path, runs, arguments)
     output.line(f"wrote {printable(path)}")

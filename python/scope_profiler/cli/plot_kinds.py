@@ -7,14 +7,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from scope_profiler.cli import CommandError
+from scope_profiler.cli import CommandError, complain
 from scope_profiler.cli.arguments import add_label, add_selection, did_you_mean, merge_ranks
-from scope_profiler.cli.terminal import one_line
+from scope_profiler.cli.terminal import Output, one_line
 
 if TYPE_CHECKING:
     from scope_profiler.results import ProfilingResults
 
-__all__ = ["KINDS", "PRESETS", "add_kind_options", "draw", "kinds_of"]
+__all__ = ["KINDS", "PRESETS", "add_kind_options", "draw", "kinds_of", "tell_skipped"]
 
 #: Kind -> (function of scope_profiler.plotting_scripts, one line of help).
 KINDS = {
@@ -78,6 +78,7 @@ OPTIONS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
     "--collapse-depth": ("collapse_depth", ("gantt",), {"type": _count, "metavar": "N", "help": "leave out calls with more callers"}),
     "--bins": ("bins", ("density", "histogram"), {"type": _positive, "metavar": "N", "help": "number of parts"}),
     "--compact-callgraph": ("compact", ("callgraph",), {"action": "store_true", "help": "a node a region"}),
+    "--every-call": ("every_call", ("callgraph",), {"action": "store_true", "help": "a node a call, of up to 150 calls"}),
     "--fluid-callgraph": ("fluid", ("callgraph",), {"action": "store_true", "help": "nodes arrange themselves (pyvis)"}),
     "--metrics": ("metrics", ("durations",), {"nargs": "+", "choices": _STATISTICS, "help": "statistics to draw (default: total)"}),
     "--sort-by": ("sort_by", ("durations",), {"choices": ("name", "avg", "min", "max", "total"), "help": "order of the regions"}),
@@ -193,6 +194,20 @@ def write_statistics(path: str, runs: Sequence[ProfilingResults], arguments: arg
         raise CommandError(f"{path}: {one_line(error.strerror or error)}") from None
     except ValueError as error:
         raise CommandError(one_line(error)) from None
+
+
+def tell_skipped(output: Output, failed: Mapping[str, str], skipped: Mapping[str, str], *, drawn: bool) -> None:
+    """Say which plots of a preset there are not, and why: ``failed`` could not be drawn, ``skipped`` are not for these files.
+
+    Raises CommandError if nothing was ``drawn`` at all.
+    """
+    if not drawn and failed:
+        reasons = dict.fromkeys(reason.removeprefix(f"{kind}: ") for kind, reason in failed.items())
+        raise CommandError(f"no plot was drawn ({', '.join(failed)}): {'; '.join(reasons)}")
+    for reason in failed.values():
+        complain(f"scope-profiler: skipped {reason}")
+    for kind, reason in skipped.items():
+        output.line(f"skipped {kind}: {reason}")
 
 
 def applicable(kinds: Sequence[str], runs: Sequence[ProfilingResults]) -> tuple[list[str], Mapping[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from scope_profiler.cli.arguments import add_selection, expand_files, load_profile, merge_ranks
+from scope_profiler.cli.arguments import add_selection, expand_files, load_profile, merge_ranks, require_match
 from scope_profiler.cli.view import open_page, write_page
 from scope_profiler.html_report import COLUMNS, SCALINGS, SORT_KEYS, SPEEDUP_AXES
 
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Write the page and print its path."""
     runs = [load_profile(path) for path in expand_files(arguments.files)]
+    require_match(runs, arguments)
     written = write_page(
         runs, arguments.output, include=arguments.include, exclude=arguments.exclude, ranks=merge_ranks(arguments.ranks),
         sort=arguments.sort, columns=arguments.columns, charts_cdn=arguments.charts_cdn, include_charts=not arguments.no_charts,

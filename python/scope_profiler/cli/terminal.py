@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # `--version` is to be quick: typing and its like are not nee
     from collections.abc import Callable, Iterable, Sequence
     from typing import TextIO
 
-__all__ = ["Column", "Output", "Progress", "cut", "display_width", "one_line",
+__all__ = ["Column", "Output", "Progress", "count_of", "cut", "display_width", "one_line",
     "printable", "reason_of", "table"]
 
 # Characters that format text (category Cf) and may stay: they join or split letters and emoji, and move nothing.
@@ -57,6 +57,11 @@ def reason_of(error: BaseException, path: str | None = None) -> str:
         path = path if path is not None or error.filename is None else os.fsdecode(error.filename)
     line = one_line(text)
     return line if path is None or path in line else one_line(f"{path}: {line}")
+
+
+def count_of(number: int, one: str, several: str | None = None) -> str:
+    """``number`` and what it counts: "1 call", "2 calls"; ``several`` where an s does not do."""
+    return f"{number} {one if number == 1 else several or one + 's'}"
 
 
 def display_width(text: str) -> int:

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from scope_profiler.cli import CommandError, complain
-from scope_profiler.cli.arguments import add_selection, expand_files, load_profile, merge_ranks
+from scope_profiler.cli.arguments import add_selection, expand_files, load_profile, merge_ranks, require_match
 from scope_profiler.cli.terminal import Output, Progress, one_line
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Write the page, print its path, and show it where there is a screen."""
     paths = expand_files(arguments.files)
     runs = [load_profile(path) for path in paths]
+    require_match(runs, arguments)
     target = arguments.output or _temporary(paths[0])
     written = write_page(runs, target, include=arguments.include, exclude=arguments.exclude,
                          ranks=merge_ranks(arguments.ranks), individual_reports=False, sort="own")  # fmt: skip
@@ -44,10 +45,8 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
 
 def write_page(runs: list[ProfilingResults], target: str | os.PathLike[str], **options: Any) -> Path:
     """create_html_report, whose failures become one line."""
-    from scope_profiler.cli.arguments import check_patterns
     from scope_profiler.html_report import create_html_report
 
-    check_patterns(options["include"], options["exclude"])
     try:
         with Progress(f"writing {target}"):
             return create_html_report(runs, target, **options)

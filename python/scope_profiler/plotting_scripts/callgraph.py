@@ -17,7 +17,7 @@ from scope_profiler.plotting_scripts._table import Table, check_format, write_ta
 
 __all__ = ["callgraph_dot", "plot_callgraph"]
 
-_CALLS = 150  # up to which each call is a node of its own
+_CALLS = 150  # up to which each call can be a node of its own
 _NODES = 200  # that are drawn
 _DOT = (".dot", ".gv")
 
@@ -37,24 +37,25 @@ def plot_callgraph(
     return_fig: bool = False,
     compact: bool = False,
     fluid: bool = False,
+    every_call: bool = False,
 ) -> Any:
     """Draw who called whom on one rank.
 
-    ``compact``: a node a region. Else a node a call, or, where there are many calls, a node a call path. A ``filepath`` that ends in
-    ``.dot`` or ``.gv`` becomes a graph for Graphviz, for which nothing needs to be installed. ``fluid`` (backend "pyvis"): nodes
-    arrange themselves.
+    A node is a call path: calls that were made in the same way are one. ``compact``: a node a region. ``every_call``: a node a call,
+    where there are few enough of them to be drawn. A ``filepath`` that ends in ``.dot`` or ``.gv`` becomes a graph for Graphviz, for
+    which nothing needs to be installed. ``fluid`` (backend "pyvis"): nodes arrange themselves.
 
     Returns (figure, axes) if ``return_fig``, else None. Raises ValueError for more than one run.
     """
     if filepath is not None and Path(filepath).suffix.lower() in _DOT:
-        return _write_dot(profiling_data, rank, include, exclude, filepath, verbose, cmap, data_filepath, data_format, compact)
+        return _write_dot(profiling_data, rank, include, exclude, filepath, verbose, cmap, data_filepath, data_format, compact, every_call)
     options = Options(filepath, show, verbose, data_filepath, data_format, backend, return_fig)
 
     def make() -> Chart:
         run, calls = _calls(profiling_data, rank, include, exclude)
-        graph = _graph(calls, compact)
+        graph = _graph(calls, compact, every_call)
         colors = region_colors([run], cmap)
-        notes = graph.notes(calls)
+        notes = graph.notes(calls, every_call)
         shown = graph.first(_NODES)
         mark = _mark(shown, colors, compact)
         tall, wide = max(mark.y, default=0) + 1, max(mark.x, default=0) + 1
@@ -87,17 +88,17 @@ def callgraph_dot(
     Raises ValueError for more than one run.
     """
     run, calls = _calls(profiling_data, rank, include, exclude)
-    return _dot(run, _graph(calls, compact), cmap, rank)
+    return _dot(run, _graph(calls, compact, False), cmap, rank)
 
 
 def _write_dot(
     data: Data, rank: int, include: Patterns, exclude: Patterns, path: StrPath, verbose: bool, cmap: str | None,
-    data_path: StrPath | None, data_format: str, compact: bool,
+    data_path: StrPath | None, data_format: str, compact: bool, every_call: bool,
 ) -> None:  # fmt: skip
     if data_path is not None:
         check_format(data_format)
     run, calls = _calls(data, rank, include, exclude)
-    write_text(path, _dot(run, _graph(calls, compact), cmap, rank))
+    write_text(path, _dot(run, _graph(calls, compact, every_call), cmap, rank))
     if data_path is not None:
         write_table(_table(calls, compact), data_path, data_format)
     if verbose:
@@ -142,20 +143,20 @@ class _Nodes:
         calls, total, own, depth = numbers
         return _Nodes([self.names[node] for node in kept], calls, total, own, depth, edges, self.kind)
 
-    def notes(self, calls: Calls) -> list[str]:
+    def notes(self, calls: Calls, every_call: bool) -> list[str]:
         """What the picture does not show."""
         notes = []
-        if self.kind == "path" and len(self.names) < len(calls):
+        if every_call and self.kind == "path":
             notes.append(f"{len(calls):,} calls are drawn as {len(self.names):,} call paths")
         if len(self.names) > _NODES:
             notes.append(f"{len(self.names) - _NODES:,} nodes with less time are not shown")
         return notes
 
 
-def _graph(calls: Calls, compact: bool) -> _Nodes:
+def _graph(calls: Calls, compact: bool, every_call: bool) -> _Nodes:
     if compact:
         node, kind = calls.name, "region"
-    elif len(calls) <= _CALLS:
+    elif every_call and len(calls) <= _CALLS:
         node, kind = np.arange(len(calls)), "call"
     else:
         from scope_profiler.path_tree import build_tree

@@ -38,7 +38,7 @@ def run_shell(block, directory):
         if words[0] == "./run":
             assert re.search(rf"^  {words[1]} ", execute([ROOT / "run", "help"], ROOT), re.MULTILINE), line
         elif words[:2] != ["pip", "install"]:
-            assert words[0] == "scope-profiler", line
+            assert words[0] in ("scope-profiler", "pytest"), line
             output += execute(words, directory)
     return output
 
@@ -91,6 +91,10 @@ def test_each_worker_thread_is_listed_with_its_calls(outputs):
     rows = [line.split() for line in output_of(outputs, "thread_summary").splitlines()]
     calls = {row[0]: int(row[1]) for row in rows}
     assert {f"worker-{i}": 200 for i in range(4)}.items() <= calls.items()
+
+
+def test_tests_are_regions(outputs):
+    assert "pytest::test_sums.py::test_sum::call" in output_of(outputs, "pytest -q --scope-profile")
 
 
 def test_runs_are_exported(outputs):

@@ -125,7 +125,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     word: str | None = getattr(arguments, "program", None)
     if word is not None and arguments.to is not None:
         raise CommandError(f"the format is {word!r} by the first word, and {arguments.to!r} by --to")
-    name = word or arguments.to or _format_of(arguments.output)
+    name = word or arguments.to or format_of(arguments.output)
     if name not in FORMATS:
         raise CommandError(f"there is no format {name!r}{did_you_mean(name, FORMATS)} (formats: {', '.join(FORMATS)})")
     target = _target(name, arguments, is_directory=word is not None)
@@ -137,7 +137,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _format_of(output: str | None) -> str:
+def format_of(output: str | None) -> str:
     """By the suffix of the output's name."""
     plain = (output or "").removesuffix(".gz")
     for name, one in FORMATS.items():

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from scope_profiler.cli.terminal import Column, Output, cut, printable, table
+from scope_profiler.cli.terminal import Column, Output, count_of, cut, printable, table
 from scope_profiler.rank_balance import balance_of
 from scope_profiler.summary import REGION_TABLE_COLUMNS, SORT_KEYS, coroutine_sums
 
@@ -121,11 +121,6 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, bool)) else str(value)
 
 
-def counted(number: int, noun: str) -> str:
-    """``"1 call"``, ``"2 calls"``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def seconds(value: float | None) -> str:
     """Seconds to the microsecond; "-" when unknown."""
     return "-" if value is None else f"{value:.6f}"
@@ -157,14 +152,14 @@ def print_banner(results: ProfilingResults, output: Output) -> None:
     title = f"{results.label} - {name}" if results.label else name
     calls = sum(int(region.num_calls) for region in results)
     facts = [
-        counted(int(results.num_ranks), "rank"),
-        counted(len(results), "region"),
-        counted(calls, "call"),
+        count_of(int(results.num_ranks), "rank"),
+        count_of(len(results), "region"),
+        count_of(calls, "call"),
     ]
     for kind in ("threads", "tasks"):
         number = sum(map(len, getattr(results, kind).values()))
         if number:
-            facts.append(counted(number, kind[:-1]))
+            facts.append(count_of(number, kind[:-1]))
     facts.append(file_size(results.file_path))
     if calls:
         facts.append(f"{results.time_span:.6g} s from first call to last")

@@ -172,7 +172,7 @@ def load_profiling_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     ValueError
         The file cannot be read or parsed, a name is unknown, or one setting is written twice.
     """
-    table = _read_toml(path)
+    table = read_toml(path)
     if "profiling" in table:
         table = table["profiling"]
         if not isinstance(table, dict):
@@ -189,7 +189,8 @@ def load_profiling_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 _MOST_DOTS = 100  # no setting has more than two
 
 
-def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_toml(path: str | os.PathLike[str], what: str = "profiling config") -> dict[str, Any]:
+    """What a TOML file holds; ValueError, which says ``what`` the file is, if it cannot be read or parsed."""
     import sys
     from importlib import import_module
 
@@ -202,9 +203,9 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise ValueError(f"a key has more than {_MOST_DOTS} parts")
         table: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
-        raise ValueError(f"cannot read the profiling config {str(path)!r}: {error}") from error
+        raise ValueError(f"cannot read the {what} {str(path)!r}: {error}") from error
     except (ValueError, RecursionError) as error:  # no UTF-8, an integer of too many digits, and nesting too deep besides
-        raise ValueError(f"invalid TOML in the profiling config {str(path)!r}: {error}") from error
+        raise ValueError(f"invalid TOML in the {what} {str(path)!r}: {error}") from error
     return table
 
 

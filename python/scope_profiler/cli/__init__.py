@@ -27,6 +27,7 @@ COMMANDS = {
     "report": ("scope_profiler.cli.report", "write a page about profiles, or one that compares them"),
     "diff": ("scope_profiler.cli.diff", "compare the regions of two profiles"),
     "check": ("scope_profiler.cli.check", "fail when a profile is slower than a baseline allows"),
+    "benchmark": ("scope_profiler.cli.benchmark", "profile a script several times, and decide whether a change is faster"),
     "plot": ("scope_profiler.cli.plot", "draw plots: Gantt and flame charts, durations, call graphs, scaling"),
     "export": ("scope_profiler.cli.export", "write profiles for viewers and other tools: speedscope, Perfetto, .prof, CSV ..."),
     "export plot-data": ("scope_profiler.cli.plot_data", "write the numbers behind plots as CSV, JSON or Parquet"),

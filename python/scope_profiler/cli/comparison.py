@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from scope_profiler.cli.terminal import Column, Output, printable, table
+from scope_profiler.cli.terminal import Column, Output, count_of, printable, table
 
 if TYPE_CHECKING:
     from scope_profiler.results import MPIRegion, ProfilingResults
@@ -107,8 +107,7 @@ def name_of(results: ProfilingResults) -> str:
     """A profile in one line: label, file, ranks."""
     path = str(results.file_path)
     name = f"{results.label} - {path}" if results.label else path
-    ranks = int(results.num_ranks)
-    return printable(f"{name} ({ranks} rank{'' if ranks == 1 else 's'})")
+    return printable(f"{name} ({count_of(int(results.num_ranks), 'rank')})")
 
 
 def _unit(metric: str) -> str:

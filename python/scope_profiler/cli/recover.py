@@ -8,7 +8,7 @@ import re
 
 from scope_profiler import _core
 from scope_profiler.cli import CommandError
-from scope_profiler.cli.terminal import Output, Progress, one_line, printable, reason_of
+from scope_profiler.cli.terminal import Output, Progress, count_of, one_line, printable, reason_of
 from scope_profiler.profile_io import write_profile
 from scope_profiler.spool_profile import recover
 
@@ -73,7 +73,7 @@ def _free_name(spool: str) -> str:
 
 
 def _describe(calls: int, regions: int, facts: dict[str, int]) -> str:
-    parts = [f"{calls} {'call' if calls == 1 else 'calls'} of {regions} {'region' if regions == 1 else 'regions'}"]
+    parts = [f"{count_of(calls, 'call')} of {count_of(regions, 'region')}"]
     if facts["open_calls"]:
         parts.append(f"{facts['open_calls']} of them open at the end")
     if facts["damaged_bytes"]:

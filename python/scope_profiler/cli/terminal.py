@@ -319,6 +319,10 @@ class Progress:
         if self._thread is not None:
             self._thread.join()
 
+    def tell(self, text: str) -> None:
+        """What takes long now."""
+        self._text = printable(text)
+
     def _tell(self) -> None:
         import time
 

@@ -184,12 +184,26 @@ class Recorder:
     def resume(self) -> None: ...
     def refilter(self, enabled: Callable[[str, tuple[str, ...]], bool] | None) -> None:
         """Decide again which regions record (they ask at their next entry)."""
-    def add(self, name: str) -> Region:
-        """The region called ``name``; made when new, without a file and line."""
+    def add(self, name: str, tags: Iterable[str] | None = None, /) -> Region:
+        """The region called ``name``; made when new, without a file and line. ``tags``: None does not check them."""
     def adopt(self, region: Region) -> Region:
         """List a region of an earlier run with those of the current one; returns the one that has the name now."""
     def regions(self) -> list[Region]:
         """Every region of the current run, in order of creation."""
+
+class OpenCall:
+    """A call that goes on until :meth:`end`. One that is dropped without it is never reported."""
+
+    start: int  # ticks
+    lane: int  # key, as of Run.lane()
+    def end(self, region: Region | None, only_innermost: bool = False, /) -> bool:
+        """The call ends now, and is one of ``region`` (None: of the one it began with).
+
+        With ``only_innermost`` a call that others on its lane are still inside of is left alone, and the answer is False.
+        """
+
+def begin_call(region: Region, /) -> OpenCall | None:
+    """Open a call on the lane that the caller is on; None when nothing is recorded."""
 
 def wrap(
     recorder: Recorder,

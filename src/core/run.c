@@ -332,6 +332,36 @@ void sp_run_scan(sp_run *run)
     for (sp_log *log = run->logs; log; log = log->next_of_run) sp_log_scan(log);
 }
 
+void sp_log_rename(sp_log *log, sp_slot *slot, uint32_t region)
+{
+    sp_run *run = log->run;
+    pthread_mutex_lock(&run->lock);
+    const uint32_t before = atomic_load_explicit(&slot->region, memory_order_relaxed);
+    for (size_t i = log->scan_open_count; i-- > 0;) {
+        if (log->scan_open[i] != slot) continue;
+        run->regions[before]->entries--;
+        run->regions[region]->entries++;
+        break;
+    }
+    atomic_store_explicit(&slot->region, region, memory_order_relaxed);
+    pthread_mutex_unlock(&run->lock);
+}
+
+bool sp_log_has_inner(sp_log *log, const sp_slot *slot)
+{
+    sp_run *run = log->run;
+    if (!run->tracks_tasks) return false;
+    bool found = false;
+    pthread_mutex_lock(&run->lock);
+    sp_log_scan(log);
+    /* In the order of their entry: this one, and behind it what began later. */
+    for (size_t i = log->scan_open_count; i-- > 0 && log->scan_open[i] != slot && !found;) {
+        found = log->scan_open[i]->task == slot->task;
+    }
+    pthread_mutex_unlock(&run->lock);
+    return found;
+}
+
 sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error *error)
 {
     pthread_mutex_lock(&run->lock);

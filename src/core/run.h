@@ -153,6 +153,17 @@ void sp_run_add_loose(sp_log *log, sp_slot *slot);
  */
 bool sp_run_close_loose(sp_run *run, uint32_t region);
 
+/* ---- calls that are named late ---- */
+
+/* An open call becomes one of another region; what counts entries by region knows. */
+void sp_log_rename(sp_log *log, sp_slot *slot, uint32_t region);
+
+/*
+ * Whether a call of the same lane that began after this open one is still open. False in a run that does not follow tasks
+ * but where the thread is the lane of them all: what is open there tells nothing of one task.
+ */
+bool sp_log_has_inner(sp_log *log, const sp_slot *slot);
+
 /* ---- reading ---- */
 
 /* Bring counts and open calls up to date. With run->lock held. */

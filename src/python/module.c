@@ -11,6 +11,7 @@
 #include "python/hdf5_object.h"
 #include "python/manual_clock.h"
 #include "python/native.h"
+#include "python/open_call.h"
 #include "python/path_summary_object.h"
 #include "python/profile_object.h"
 #include "python/ranks_object.h"
@@ -113,6 +114,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_path_summary,
     sp_python_add_region,
     sp_python_add_recorder,
+    sp_python_add_open_call,
     sp_python_add_run,
     sp_python_add_records,
     sp_python_add_spool,

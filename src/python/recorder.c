@@ -517,9 +517,10 @@ static PyObject *recorder_refilter(PyObject *self, PyObject *enabled)
     Py_RETURN_NONE;
 }
 
-static PyObject *recorder_add(PyObject *self, PyObject *name)
+static PyObject *recorder_add(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
-    return sp_recorder_region(self, name, NULL, NULL, -1, NULL);
+    if (count < 1 || count > 2) return PyErr_Format(PyExc_TypeError, "add() takes a name and tags (%zd given)", count);
+    return sp_recorder_region(self, arguments[0], count == 2 ? arguments[1] : NULL, NULL, -1, NULL);
 }
 
 static PyObject *recorder_adopt(PyObject *self, PyObject *object)
@@ -634,7 +635,8 @@ static PyMethodDef recorder_methods[] = {
     {"resume", recorder_resume, METH_NOARGS, "Record again."},
     {"refilter", recorder_refilter, METH_O,
      "Decide again by the callable (name, tags) -> bool, or None for all, which regions record."},
-    {"add", recorder_add, METH_O, "The region of this name; made when new, without a file and line."},
+    {"add", (PyCFunction)(void (*)(void))recorder_add, METH_FASTCALL,
+     "add(name, tags=None): the region of this name; made when new, without a file and line."},
     {"adopt", recorder_adopt, METH_O,
      "List a region of an earlier run with those of the current one; returns the one that has the name now."},
     {"host_native", sp_recorder_host_native, METH_NOARGS,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Environment = MutableMapping[str, Any]
 
-__all__ = ["ROUTE", "StarletteRoutes", "environment_route", "root_of", "watch_django"]
+__all__ = ["ROUTE", "StarletteRoutes", "flask_route", "root_of", "watch_django"]
 
 ROUTE = "scope_profiler.route"  # in a scope or environment: the route's template, for those who know it
 _UNKNOWN_KEPT = 1000  # endpoints of no route that are remembered, so that the routes are not listed anew for each request
@@ -59,9 +59,10 @@ class StarletteRoutes:
     def _list(self) -> None:
         self._all: list[_Template] = []
         self._by_endpoint: dict[int, list[_Template]] = {}
-        for written, endpoint in _walk(self._root, "", 0):
+        for written, endpoint, hosted in _walk(self._root, "", 0):
             template = _Template(written)
-            self._all.append(template)
+            if not hosted:
+                self._all.append(template)
             self._by_endpoint.setdefault(id(endpoint), []).append(template)
 
     def find(self, endpoint: Any, path: str) -> str | None:
@@ -86,29 +87,30 @@ def _first(templates: list[_Template], path: str) -> str | None:
     return None
 
 
-def _walk(app: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """(template, endpoint) of every route below an application, in the order in which they are tried."""
+def _walk(app: Any, prefix: str, depth: int, hosted: bool = False) -> Iterator[tuple[str, Any, bool]]:
+    """(template, endpoint, whether it depends on the host) of every route of an application, in the order in which they are tried."""
     for route in getattr(app, "routes", None) or ():
         contexts = getattr(route, "effective_route_contexts", None)
         for one in contexts() if contexts is not None else (route,):
-            yield from _walk_route(one, prefix, depth)
+            yield from _walk_route(one, prefix, depth, hosted)
 
 
-def _walk_route(route: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _walk_route(route: Any, prefix: str, depth: int, hosted: bool) -> Iterator[tuple[str, Any, bool]]:
     original = getattr(route, "starlette_route", None) or getattr(route, "original_route", None)
     inner = route if original is None or getattr(route, "endpoint", None) is not None else original
     path = getattr(inner, "path", None)
     endpoint = getattr(inner, "endpoint", None)
     if endpoint is not None:
         if isinstance(path, str):
-            yield prefix + path, endpoint
+            yield prefix + path, endpoint, hosted
         return
     mounted = getattr(inner, "app", None)
     if mounted is None or depth >= _DEEPEST:
         return
-    below = prefix + path if isinstance(path, str) else prefix  # a Host has no path
-    yield from _walk(inner, below, depth + 1)
-    yield below + "/{path:path}", mounted  # what it does not route itself
+    hosted = hosted or not isinstance(path, str)
+    below = prefix + path if isinstance(path, str) else prefix
+    yield from _walk(inner, below, depth + 1, hosted)
+    yield below + "/{path:path}", mounted, hosted  # what it does not route itself
 
 
 def root_of(app: Any) -> Any:
@@ -135,13 +137,9 @@ def watch_django(app: Any) -> None:
     app.resolve_request = resolve_request
 
 
-def environment_route(environ: Environment, script_before: str) -> str | None:
-    """The template of the route that a WSGI application found: what Flask and Django leave, or anybody under :data:`ROUTE`."""
-    route = environ.get(ROUTE)
-    if route is not None:
-        return str(route)
-    request = environ.get("werkzeug.request")
-    rule = getattr(request, "url_rule", None)
+def flask_route(environ: Environment, script_before: str) -> str | None:
+    """The template of the route that Flask found; it takes it away from the environment when its part is done."""
+    rule = getattr(environ.get("werkzeug.request"), "url_rule", None)
     if rule is None:
         return None
     # A dispatcher has moved the prefix of the application from the path to the script name.

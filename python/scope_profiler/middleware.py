@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from ._core import begin_call
-from ._web_routes import ROUTE, StarletteRoutes, environment_route, root_of, watch_django
+from ._web_routes import ROUTE, StarletteRoutes, flask_route, root_of, watch_django
 from .profile_manager import ProfileManager
 from .recording import warn
 
@@ -497,23 +497,23 @@ class WSGIMiddleware(_Middleware):
         try:
             if self._header is not None:
                 request.take_id(self._header)
-            body = self.app(environ, request.start if self._notes else start_response)
+            body = self.app(environ, request.start)
         except BaseException as error:
             request.error = type(error).__name__
             request.end()
             raise
         return _watched(body, request)
 
-    def _region(self, environ: Environment, script: str) -> Region:
+    def _region(self, environ: Environment, found: str | None) -> Region:
         method = environ["REQUEST_METHOD"]
         if self._name_of is not None:
             return self._custom_region(environ, method)
-        route = environment_route(environ, script)
+        route = environ.get(ROUTE, found)
         return self._names.unmatched(method) if route is None else self._names.route(method, route)
 
 
 class _WSGIRequest:
-    __slots__ = ("_call", "_environ", "_middleware", "_script", "_start_response", "_token", "error", "id", "status")
+    __slots__ = ("_call", "_environ", "_middleware", "_route", "_script", "_start_response", "_token", "error", "id", "status")
 
     def __init__(
         self, middleware: WSGIMiddleware, call: OpenCall, environ: Environment, start_response: Callable[..., Any]
@@ -523,6 +523,7 @@ class _WSGIRequest:
         self._environ = environ
         self._script = environ.get("SCRIPT_NAME", "")
         self._start_response = start_response
+        self._route: str | None = None
         self._token: Any = None
         self.status: int | None = None
         self.error: str | None = None
@@ -535,6 +536,7 @@ class _WSGIRequest:
 
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
         self.status = int(status[:3]) if status[:3].isdecimal() else None
+        self._route = flask_route(self._environ, self._script)
         name = self._middleware._header
         if self.id is not None and name is not None and not any(key.lower() == name for key, _ in headers):
             headers = [*headers, (name, self.id)]
@@ -544,7 +546,7 @@ class _WSGIRequest:
         call, self._call = self._call, None
         if call is None:
             return
-        region = self._middleware._region(self._environ, self._script)
+        region = self._middleware._region(self._environ, self._route)
         call.end(region)
         if self._middleware._notes:
             self._middleware._note(region, call, (self.status, self.error, None, None), self.id)
@@ -599,7 +601,8 @@ def _watched(body: Any, request: _WSGIRequest) -> Iterable[bytes]:
     wrapper = request._environ.get("wsgi.file_wrapper")
     if isinstance(wrapper, type) and isinstance(body, wrapper):
         _watch_file(body, request)
-        return body  # type: ignore[no-any-return]
+        file: Iterable[bytes] = body
+        return file
     return (_SizedBody if hasattr(body, "__len__") else _Body)(body, request)
 
 

@@ -17,6 +17,13 @@ typedef struct sp_open_call {
     int64_t lane; /* as Run.lane() has it */
 } sp_open_call;
 
+/* Nobody will see the call. */
+static void abandon(sp_open *open)
+{
+    atomic_store_explicit(&open->slot->end, SP_SLOT_ABANDONED, memory_order_release);
+    open->slot = NULL;
+}
+
 static PyObject *begin_call(PyObject *module, PyObject *object)
 {
     if (!Py_IS_TYPE(object, sp_region_type)) {
@@ -27,7 +34,7 @@ static PyObject *begin_call(PyObject *module, PyObject *object)
     if (open.slot == NULL) Py_RETURN_NONE;
     sp_open_call *call = PyObject_New(sp_open_call, open_call_type);
     if (call == NULL) {
-        atomic_store_explicit(&open.slot->end, SP_SLOT_ABANDONED, memory_order_release);
+        abandon(&open);
         return NULL;
     }
     call->open = open;
@@ -36,11 +43,19 @@ static PyObject *begin_call(PyObject *module, PyObject *object)
     return (PyObject *)call;
 }
 
-/* The region's id in the run of an open call; SP_REGION_OFF when that run is not the current one any more, or filters it out. */
-static uint32_t id_in_run_of(sp_region_object *region, const sp_open *open)
+/*
+ * Make an open call one of the region. False: the run records none of that region. A run that is not the current one any more
+ * gets no further regions; there the call stays what it was.
+ */
+static bool rename_call(const sp_open *open, sp_region_object *region)
 {
+    const uint64_t token = open->log->token;
+    if (atomic_load_explicit(&region->binding, memory_order_acquire) >> 32 != token) sp_region_bind(region, token);
     const uint64_t binding = atomic_load_explicit(&region->binding, memory_order_acquire);
-    return binding >> 32 == open->log->token ? (uint32_t)binding : sp_region_bind(region, open->log->token);
+    if (binding >> 32 != token) return true;
+    if ((uint32_t)binding == SP_REGION_OFF) return false;
+    sp_log_rename(open->log, open->slot, (uint32_t)binding);
+    return true;
 }
 
 static PyObject *open_call_end(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
@@ -54,10 +69,7 @@ static PyObject *open_call_end(PyObject *self, PyObject *const *arguments, Py_ss
     if (only_innermost < 0) return NULL;
     if (call->open.slot == NULL) Py_RETURN_TRUE;
     if (only_innermost && sp_log_has_inner(call->open.log, call->open.slot)) Py_RETURN_FALSE;
-    if (arguments[0] != Py_None) {
-        const uint32_t id = id_in_run_of((sp_region_object *)arguments[0], &call->open);
-        if (id != SP_REGION_OFF) sp_log_rename(call->open.log, call->open.slot, id);
-    }
+    if (arguments[0] != Py_None && !rename_call(&call->open, (sp_region_object *)arguments[0])) abandon(&call->open);
     sp_region_exit(&call->open);
     Py_RETURN_TRUE;
 }
@@ -76,8 +88,7 @@ static void open_call_dealloc(PyObject *self)
 {
     sp_open_call *call = (sp_open_call *)self;
     PyTypeObject *type = Py_TYPE(self);
-    /* Nobody is left who could end it. */
-    if (call->open.slot) atomic_store_explicit(&call->open.slot->end, SP_SLOT_ABANDONED, memory_order_release);
+    if (call->open.slot) abandon(&call->open);
     PyObject_Free(self);
     Py_DECREF(type);
 }

@@ -65,10 +65,10 @@ class StarletteRoutes:
                 self._all.append(template)
             self._by_endpoint.setdefault(id(endpoint), []).append(template)
 
-    def find(self, endpoint: Any, path: str) -> str | None:
-        """The template of the route that leads to ``endpoint`` (None: not known) and takes ``path``."""
+    def find(self, endpoint: Any, path: str) -> tuple[str | None, bool]:
+        """The template of the route that leads to ``endpoint`` (None: not known) and takes ``path``; whether it is its only route."""
         if endpoint is None:
-            return _first(self._all, path)
+            return _first(self._all, path), False
         templates = self._by_endpoint.get(id(endpoint))
         if templates is None and id(endpoint) not in self._unknown:
             self._list()  # routes were added meanwhile
@@ -76,8 +76,8 @@ class StarletteRoutes:
             if templates is None and len(self._unknown) < _UNKNOWN_KEPT:
                 self._unknown.add(id(endpoint))
         if templates is None:
-            return None
-        return templates[0].text if len(templates) == 1 else _first(templates, path)
+            return None, False
+        return (templates[0].text, True) if len(templates) == 1 else (_first(templates, path), False)
 
 
 def _first(templates: list[_Template], path: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .recording import ProcessLock, warn
+from .settings import path_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class OwnRun:
         if state.recording is not None and not state.recording.inherited and state.listening:
             return  # the program records itself, or a parent follows this process
         try:
+            os.makedirs(os.path.dirname(self._output) or ".", exist_ok=True)
             self._manager.setup(output=self._path(), replace=True, **self._settings)
         except OSError as error:
             warn(f"requests are not recorded: {error}")
@@ -57,13 +59,11 @@ class OwnRun:
         atexit.register(self.end)
 
     def _path(self) -> str:
-        directory, name = os.path.split(self._output)
-        stem, dot, suffix = name.partition(".")
-        path = os.path.join(directory, f"{stem}.{os.getpid()}{dot}{suffix}")
+        path = path_with(self._output, str(os.getpid()))
         number = 1
         while os.path.exists(path):  # of an earlier process with this id
             number += 1
-            path = os.path.join(directory, f"{stem}.{os.getpid()}-{number}{dot}{suffix}")
+            path = path_with(self._output, f"{os.getpid()}-{number}")
         return path
 
     def end(self) -> None:

@@ -45,6 +45,7 @@ OTHER_ROUTES = "(other routes)"  # region of those beyond max_names
 METADATA = ("all", "errors", "none")
 REQUEST_ID = "scope_profiler.request_id"
 _VALUES_KEPT = 1000  # different outcomes that calls share
+_QUICK_KEPT = 10_000
 _LONGEST_ID = 128
 _OUTCOME = ("status", "exception", "incomplete", "close_code")
 
@@ -279,6 +280,7 @@ class ASGIMiddleware(_Middleware):
         self.app = app
         self._root = root_of(app)
         self._routes: dict[int, StarletteRoutes] = {}
+        self._quick: dict[tuple[str, Any], Region] = {}  # by method, and route or endpoint
         watch_django(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -325,29 +327,47 @@ class ASGIMiddleware(_Middleware):
         await self.app(scope, receive, sending)
 
     def _region(self, request: _Request) -> Region:
-        if self._name_of is not None:
-            return self._custom_region(request.scope, request.method)
-        route = self._route(request)
-        return self._names.unmatched(request.method) if route is None else self._names.route(request.method, route)
-
-    def _route(self, request: _Request) -> str | None:
         scope = request.scope
-        route = scope.get(ROUTE)
-        if route is not None:
-            return str(route)
+        found = scope.get(ROUTE) or scope.get("endpoint")
+        try:
+            region = self._quick.get((request.method, found))
+        except TypeError:  # an endpoint without a hash
+            region = None
+        return self._find_region(request, found) if region is None else region
+
+    def _find_region(self, request: _Request, found: Any) -> Region:
+        scope, method = request.scope, request.method
+        if self._name_of is not None:
+            return self._custom_region(scope, method)
+        route, lasting = (found, True) if isinstance(found, str) else self._find_route(request, found)
+        if route is None:
+            return self._names.unmatched(method)
+        region = self._names.route(method, route)
+        if lasting and len(self._quick) < _QUICK_KEPT:
+            self._quick[method, found] = region
+        return region
+
+    def _find_route(self, request: _Request, endpoint: Any) -> tuple[str | None, bool]:
+        """The template, and whether every request to this endpoint has it."""
+        scope = request.scope
+        if endpoint is None and "router" in scope:
+            return None, False  # a router has left its name, and found nothing
         root = next((one for one in (self._root, request.root, scope.get("app")) if one is not None), None)
         if root is None:
-            return None
+            return None, False
         routes = self._routes.get(id(root))
         if routes is None:
             routes = self._routes[id(root)] = StarletteRoutes(root)
-        return routes.find(scope.get("endpoint"), request.path)
+        route, only = routes.find(endpoint, request.path())
+        return route, only and root is self._root and endpoint.__hash__ is not None
 
 
 class _Request:
-    """A request under way, or a connection."""
+    """A request under way, or a connection. What most requests do not have are attributes of the class."""
 
-    __slots__ = ("_call", "_middleware", "_send", "error", "id", "method", "path", "root", "scope", "status")
+    status: int | None = None
+    error: str | None = None
+    id: str | None = None
 
     def __init__(self, middleware: ASGIMiddleware, call: OpenCall, method: str, scope: Scope, send: Send) -> None:
         self._middleware = middleware
@@ -356,10 +376,13 @@ class _Request:
         self.method = method
         self.scope = scope
         self.root = scope.get("app")  # an application inside of it will put itself here
-        self.path = _path_below(scope)
-        self.status: int | None = None
-        self.error: str | None = None
-        self.id: str | None = None
+        self._root_path = scope.get("root_path")  # and add the place of what is mounted here
+
+    def path(self) -> str:
+        """The path without what the server has mounted the application at."""
+        path: str = self.scope["path"]
+        root = self._root_path
+        return path[len(root) :] if root and path.startswith(root) else path
 
     def take_id(self, header: str) -> str:
         wanted = header.encode()
@@ -392,11 +415,8 @@ class _Request:
 
 
 class _HTTPRequest(_Request):
-    __slots__ = ("_complete", "_trailers")
-
-    def __init__(self, middleware: ASGIMiddleware, call: OpenCall, method: str, scope: Scope, send: Send) -> None:
-        super().__init__(middleware, call, method, scope, send)
-        self._complete = self._trailers = False
+    _complete = False
+    _trailers = False
 
     def _outcome(self) -> _Outcome:
         return self.status, self.error, True if self.error is None and not self._complete else None, None
@@ -408,7 +428,8 @@ class _HTTPRequest(_Request):
                 return self._send_last(message)
         elif kind == "http.response.start":
             self.status = message["status"]
-            self._trailers = bool(message.get("trailers"))
+            if message.get("trailers"):
+                self._trailers = True
             if self.id is not None:
                 message = self.with_id(message)
         elif kind == "http.response.pathsend" or (kind == "http.response.trailers" and not message.get("more_trailers")):
@@ -426,11 +447,7 @@ class _HTTPRequest(_Request):
 class _WebSocket(_Request):
     """A connection: ``status`` is 101 once it is accepted, else that of the refusal."""
 
-    __slots__ = ("_close_code",)
-
-    def __init__(self, middleware: ASGIMiddleware, call: OpenCall, method: str, scope: Scope, send: Send) -> None:
-        super().__init__(middleware, call, method, scope, send)
-        self._close_code: int | None = None
+    _close_code: int | None = None
 
     def _outcome(self) -> _Outcome:
         return self.status, self.error, None, self._close_code
@@ -449,13 +466,6 @@ class _WebSocket(_Request):
         elif kind == "websocket.http.response.start":
             self.status = message["status"]
         return self._send(message)
-
-
-def _path_below(scope: Scope) -> str:
-    """The path without what the server has mounted the application at."""
-    path: str = scope["path"]
-    root = scope.get("root_path")
-    return path[len(root) :] if root and path.startswith(root) else path
 
 
 # -- WSGI --------------------------------------------------------------------------------------------------------------
@@ -597,12 +607,11 @@ class _SizedBody(_Body):
         return len(self._body)  # type: ignore[arg-type]
 
 
-def _watched(body: Any, request: _WSGIRequest) -> Iterable[bytes]:
+def _watched(body: Iterable[bytes], request: _WSGIRequest) -> Iterable[bytes]:
     wrapper = request._environ.get("wsgi.file_wrapper")
-    if isinstance(wrapper, type) and isinstance(body, wrapper):
+    if isinstance(wrapper, type) and issubclass(type(body), wrapper):
         _watch_file(body, request)
-        file: Iterable[bytes] = body
-        return file
+        return body
     return (_SizedBody if hasattr(body, "__len__") else _Body)(body, request)
 
 

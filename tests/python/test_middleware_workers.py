@@ -120,9 +120,8 @@ def test_a_parent_that_follows_its_workers_has_them_as_ranks(tmp_path, end):
 
 
 def test_a_run_of_the_program_is_left_alone(tmp_path, clean_manager):
-    from test_middleware_wsgi import drive, environment, plain
-
     from scope_profiler.middleware import WSGIMiddleware
+    from test_middleware_wsgi import drive, environment, plain
 
     sp.setup(output=None)
     drive(WSGIMiddleware(plain, output=tmp_path / "own.h5"), environment())
@@ -131,9 +130,8 @@ def test_a_run_of_the_program_is_left_alone(tmp_path, clean_manager):
 
 
 def test_a_directory_that_cannot_be_written_costs_the_record_not_the_request(tmp_path, clean_manager):
-    from test_middleware_wsgi import drive, environment, plain
-
     from scope_profiler.middleware import WSGIMiddleware
+    from test_middleware_wsgi import drive, environment, plain
 
     (tmp_path / "file").write_text("")
     app = WSGIMiddleware(plain, output=tmp_path / "file" / "own.h5")

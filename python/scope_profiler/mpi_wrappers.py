@@ -724,6 +724,9 @@ class _Loader:
 def profile_mpi4py(mpi_module: Any = None, *, pickle_object_sizes: bool = False, lazy: bool = False) -> Iterator[None]:
     """Record the MPI calls of mpi4py in the default manager for the length of a ``with`` block.
 
+    Communicators and functions that the program took from ``mpi4py.MPI`` before are not recorded; see
+    :func:`profile_mpi_comm`.
+
     Parameters
     ----------
     mpi_module
@@ -732,9 +735,6 @@ def profile_mpi4py(mpi_module: Any = None, *, pickle_object_sizes: bool = False,
         As of :class:`ProfiledMPIComm`.
     lazy
         Do not import it: wait until the program does.
-
-    Communicators and functions that the program took from ``mpi4py.MPI`` before are not recorded; see
-    :func:`profile_mpi_comm`.
     """
     from .profile_manager import ProfileManager
 

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 MAGIC = b"SCOPESMP"
+#: What the names of files with samples end with.
 SAMPLES_SUFFIX = ".sps"
 NO_REGION = "(no region)"
 

@@ -43,16 +43,25 @@ __all__ = [
     "write_results",
 ]
 
+#: The first eight bytes of a trace.
 MAGIC = b"SCOPEPRF"
+#: What the names of traces end with.
 TRACE_SUFFIX = ".spt"
+#: The version of the traces that the library writes.
 FORMAT_VERSION = 2
+#: The versions that can be read.
 KNOWN_FORMAT_VERSIONS = (1, 2)
 
 
 class RegionTrace:
-    """The calls of one region in a trace: a pair of int64 arrays of ns, ``(start_times, end_times)``, and its source.
+    """The calls of one region in a trace: a pair ``(start_times, end_times)``, and where the region is.
 
-    ``source_file`` is a str and ``source_lineno`` an int, each None where the trace has none.
+    Attributes
+    ----------
+    start_times, end_times
+        int64 ns, one value a call.
+    source_file, source_lineno
+        A str and an int, each None where the trace has none.
     """
 
     __slots__ = ("end_times", "source_file", "source_lineno", "start_times")

@@ -83,7 +83,10 @@ def stack(runs: Sequence[ProfilingResults], names: Sequence[str | None], *, alig
         Move times onto the clock of the first run's first process. Within one boot of one host nothing moves. Between hosts
         the calendar's clock is what they have in common: processes are in order up to its error.
 
-    Raises ValueError for no runs, and for runs read without their calls beside others, or that would have to be moved.
+    Raises
+    ------
+    ValueError
+        There are no runs, or one was read without its calls and stands beside others, or would have to be moved.
     """
     from .results import ProfilingResults
 

@@ -85,10 +85,10 @@ class ProfilingConfig:
     mpi_timeout: float | None
     mpi_sync_clocks: bool
 
-    comm: Any = None  # mpi4py's communicator of all ranks, once the run has started; None: a single process
-    link: Link | None = None  # how this rank reaches the others
-    paused: bool = False
-    followed: bool = False  # the run is part of one of the parent process, which reads its spool
+    comm: Any = None  #: mpi4py's communicator of all ranks, once the run has started; None: a single process
+    link: Link | None = None  #: how this rank reaches the others
+    paused: bool = False  #: between ``pause()`` and ``resume()``
+    followed: bool = False  #: the run is part of one of the parent process, which reads its spool
 
     def __init__(self, file_path: str | os.PathLike[str] | None = None, /, **settings: Unpack[SetupOptions]) -> None:
         given: dict[str, Any] = dict(settings)

@@ -77,9 +77,18 @@ def load(path: StrPath, verbose: bool = False) -> ProfilingResults:
     verbose
         Has no effect; it is there for programs that pass it.
 
-    Raises FileNotFoundError; another OSError if the file cannot be read; CorruptProfileError if it is damaged, inconsistent or
-    no profile; HDF5SchemaError if its schema is of a later version; what :func:`scope_profiler.read_json` raises for JSON;
-    ValueError for a report in HTML.
+    Raises
+    ------
+    OSError
+        The file cannot be read: FileNotFoundError where there is none.
+    CorruptProfileError
+        It is damaged, inconsistent, or no profile.
+    HDF5SchemaError
+        Its schema is of a later version.
+    JSONProfileError
+        It is JSON, and not of a profile.
+    ValueError
+        It is a report in HTML.
     """
     if os.path.isfile(path):
         found = sniff_profile_format(path)
@@ -157,7 +166,12 @@ def read_h5_summary(
     ranks
         The same for ranks.
 
-    Raises what :func:`load` raises, and SummaryDataUnavailable, a ValueError.
+    Raises
+    ------
+    OSError, CorruptProfileError, HDF5SchemaError
+        As of :func:`load`.
+    SummaryDataUnavailable
+        There is no summary in it, and ``fallback`` is False; a ValueError.
     """
     path = os.fspath(file_path)
     names = None if regions is None else [regions] if isinstance(regions, str) else list(regions)

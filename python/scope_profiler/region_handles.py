@@ -35,7 +35,13 @@ def _forward(method: str) -> _Forward:
 
 
 class RegionHandle:
-    """A region that was defined before it is used; a context manager like the region itself. Follows every ``setup()``."""
+    """A region that was defined before it is used; a context manager like the region itself. Follows every ``setup()``.
+
+    Attributes
+    ----------
+    name
+        The region's name.
+    """
 
     __slots__ = ("_region", "name")
 
@@ -58,7 +64,13 @@ class RegionHandle:
 
 class RegionFactory:
     """Makes context managers that are a region and a ``metadata()`` scope in one: ``step = region_factory("step")``,
-    then ``with step(index=3): ...``."""
+    then ``with step(index=3): ...``.
+
+    Attributes
+    ----------
+    name
+        The region's name.
+    """
 
     __slots__ = ("_manager", "_region", "name")
 

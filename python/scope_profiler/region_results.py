@@ -127,8 +127,13 @@ class Region(CallStatistics):
     event_data_available
         False for a profile that was read without its calls.
 
-    Raises ValueError if a column does not have one value a call.
+    Raises
+    ------
+    ValueError
+        A column does not have one value a call.
 
+    Notes
+    -----
     Times ending in ``_ns`` are int64 ns, other times float seconds; arrays have one value a call and may be read-only views of
     the profile. ``start_times`` and ``end_times`` are on the clock of ``time.perf_counter()``.
 

@@ -807,7 +807,7 @@ class ProfilingResults:
         columns: Sequence[str] | str | None = None,
         percentage_mode: str = "coverage",
     ) -> None:
-        """Print the regions by call path, and notes about the run.
+        """Print the regions by call path, and notes about the run. Does nothing unless :attr:`is_root`.
 
         Parameters
         ----------
@@ -827,8 +827,12 @@ class ProfilingResults:
         percentage_mode
             ``"coverage"``: wall clock during which a region was open; ``"exclusive"``: its exclusive time.
 
-        Does nothing unless :attr:`is_root`. Raises ValueError for an unknown column or percentage mode, KeyError for an unknown
-        sort key.
+        Raises
+        ------
+        ValueError
+            A column or a percentage mode is unknown.
+        KeyError
+            The sort key is unknown.
         """
         if not self._is_root:
             return
@@ -999,7 +1003,10 @@ def merge_results(
     file_path
         What they say as their ``file_path``.
 
-    Raises ValueError without sets, for a region name that two sets have, and if only some of the sets have their single calls.
+    Raises
+    ------
+    ValueError
+        There are no sets, two of them have a region of the same name, or only some of them have their single calls.
     """
     if not sets:
         raise ValueError("merge_results() needs at least one set of results")

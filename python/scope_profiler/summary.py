@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["PERCENTAGE_MODES", "REGION_TABLE_COLUMNS", "SORT_KEYS", "print_likwid", "print_results"]
 
 SESSION = "scope_profiler.session"
+#: What the percentages of the table can be of.
 PERCENTAGE_MODES = ("coverage", "exclusive")
 
 _NS = 1e9

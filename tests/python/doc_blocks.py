@@ -15,6 +15,7 @@ What a block is, its language says; a comment directly above it can say more:
 
 ======================= ==================================================================================================
 ``python``              a program; what it writes on stderr is an error
+``ipython``             cells, which go on with each other
 ``sh``                  lines for a shell; exported variables stay for the next block
 ``console``             commands behind ``$``, each with its output below it
 ``text``                the output of the block before
@@ -38,9 +39,16 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = re.compile(r"<!-- (?P<key>file|not run|continues|figure|exact)(?:: (?P<value>.+?))? -->\s*")
-RUN = ("python", "sh", "console")
+RUN = ("python", "ipython", "sh", "console")
 FILES = ("c", "cpp", "fortran", "toml", "python", "cmake", "make", "ini")
 SENTINEL = "@@ next block @@"
+CELLS = f"""
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance(colors="nocolor")
+def run(cell):
+    print({SENTINEL!r})
+    shell.run_cell(cell).raise_error()
+"""
 
 
 @dataclass
@@ -93,7 +101,7 @@ def faults_of(page: Path) -> list[str]:
         elif "file" in block.marks:
             later = "".join(other.text for other in blocks[index + 1 :] if other.runs)
             name = block.marks["file"]
-            if name not in later and not re.search(rf"\bimport {Path(name).stem}\b|-m {Path(name).stem}\b", later):
+            if not re.search(rf"{re.escape(name)}|\b(?:import|from|-m) {re.escape(Path(name).stem)}\b", later):
                 faults.append(f"{where}: no later block uses {name}")
         elif block.is_output:
             if index == 0 or not blocks[index - 1].runs or blocks[index - 1].language == "console":
@@ -144,6 +152,17 @@ def same_output(expected: str, printed: str, exact: bool = False) -> bool:
     return re.fullmatch(pattern, "".join(line + "\n" for line in found)) is not None
 
 
+def _chain(blocks: list[Block], first: int) -> list[int]:
+    """The blocks that are one program, or one notebook, with this one."""
+    language = blocks[first].language
+
+    def belongs(later: int) -> bool:
+        block = blocks[later]
+        return block.is_output or (block.language == language and ("continues" in block.marks or language == "ipython") and block.runs)
+
+    return [one for one in (first, *takewhile(belongs, range(first + 1, len(blocks)))) if not blocks[one].is_output]
+
+
 # -- running ----------------------------------------------------------------------------------------------------------------
 
 
@@ -180,12 +199,12 @@ class Reader:
                 self._console(block, where)
             elif block.language == "sh":
                 outputs[index] = self._shell(block.text, where)
-            elif block.language == "python" and "continues" not in block.marks:
-                chain = [index, *takewhile(
-                    lambda later: blocks[later].is_output or "continues" in blocks[later].marks, range(index + 1, len(blocks))
-                )]  # fmt: skip
-                chain = [one for one in chain if not blocks[one].is_output]
-                for one, printed in zip(chain, self._python([blocks[one].text for one in chain], where)):
+            elif block.language in ("python", "ipython") and outputs[index] is None:
+                chain = _chain(blocks, index)
+                texts = [blocks[one].text for one in chain]
+                printed_by = self._python(texts, where) if block.language == "python" else self._cells(texts, where)
+                assert len(printed_by) == len(chain), where
+                for one, printed in zip(chain, printed_by):
                     outputs[one] = printed
             elif block.is_output:
                 printed = outputs[index - 1]
@@ -193,6 +212,10 @@ class Reader:
                 told = f"{where}: this was printed:\n{printed}"
                 assert same_output(block.text, printed, "exact" in block.marks), told
         return outputs
+
+    def _cells(self, texts: list[str], where: str) -> list[str]:
+        cells = "".join(f"run({text!r})\n" for text in texts)
+        return self._python([f"{CELLS}{cells}"], where)[1:]
 
     def _python(self, texts: list[str], where: str) -> list[str]:
         script = self.directory / "block.py"

@@ -199,6 +199,7 @@ def test_readme_programs_print_what_they_recorded(readme: dict[str, str]) -> Non
     assert count == "400" and 0 < float(longest) < float(total)
     assert output_of(readme, "--to perfetto").splitlines() == ["wrote trace.pftrace", "wrote calls.csv"]
     assert output_of(readme, "export_speedscope").count("Wrote") == 2
+    assert "pytest::test_sums.py::test_sum::call" in output_of(readme, "pytest -q --scope-profile")
     rows = [line.split()[:2] for line in output_of(readme, "follow_processes").splitlines() if line[:2] in ("0 ", "1 ", "2 ")]
     assert rows[0] == ["0", "MainProcess"] and len(rows) >= 2 and all("Process-" in name for _, name in rows[1:])
 

@@ -84,7 +84,15 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     libraries = {"scope_profiler.libs"} if "SCOPE_PROFILER_WHEEL" in os.environ else set()
-    assert {name.split("/")[0] for name in names} == {"scope_profiler", "scope_profiler-1.0.0.dist-info"} | libraries
+    parts = {"scope_profiler", "scope_profiler-1.0.0.dist-info", "scope_profiler-1.0.0.data"}
+    assert {name.split("/")[0] for name in names} == parts | libraries
+    # What shells complete the command with, where they look for it.
+    share = "scope_profiler-1.0.0.data/data/share/"
+    assert {name.removeprefix(share) for name in names if ".data/" in name} == {
+        "bash-completion/completions/scope-profiler",
+        "fish/vendor_completions.d/scope-profiler.fish",
+        "zsh/site-functions/_scope-profiler",
+    }
     assert "scope_profiler/py.typed" in names
     assert "scope_profiler/_core.pyi" in names
     assert any(name.endswith(".so") for name in names)

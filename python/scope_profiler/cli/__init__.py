@@ -36,6 +36,16 @@ COMMANDS = {
     "top": ("scope_profiler.cli.top", "watch a running program: regions, threads and tasks"),
     "merge": ("scope_profiler.cli.merge", "put profiles of several processes on one timeline"),
     "recover": ("scope_profiler.cli.recover", "write the profile of a process that was killed"),
+    "completion": ("scope_profiler.cli.completion", "print what a shell needs to complete these commands"),
+}
+
+# Options of the program itself.
+OPTIONS = {
+    "--help": "show the commands",
+    "--version": "show the version",
+    "--includes": "show the compiler's options for C and C++ code with regions",
+    "--libs": "show the linker's options for it",
+    "--fortran": "show the source of the Fortran module",
 }
 
 ANSWER_NO = 1
@@ -126,6 +136,12 @@ def _dispatch(arguments: list[str], output: Output) -> int:
     if not arguments:
         output.lines(_help())
         return ANSWER_NO
+    if arguments[0] == "__complete":
+        from scope_profiler.cli.complete import candidates
+
+        *words, current = arguments[1:] or [""]
+        output.text("".join(f"{line}\n" for line in candidates(words, current).lines(current)))
+        return 0
     two_words = " ".join(arguments[:2]) in COMMANDS
     name, rest = (" ".join(arguments[:2]), arguments[2:]) if two_words else (arguments[0], arguments[1:])
     if name in ("-h", "--help", "help"):
@@ -173,6 +189,17 @@ def _help() -> list[str]:
 def _unknown_command(name: str) -> str:
     from scope_profiler.cli.arguments import did_you_mean
 
-    kind = "option" if name.startswith("-") else "command"
-    known = [*COMMANDS, "--help", "--version"] if kind == "option" else list(COMMANDS)
-    return f"unknown {kind} {name!r}{did_you_mean(name, known)}; see {PROGRAM} --help"
+    if name.startswith("-"):
+        return f"unknown option {name!r}{did_you_mean(name, OPTIONS)}; see {PROGRAM} --help"
+    return f"unknown command {name!r}{did_you_mean(name, COMMANDS) or _as_a_kind(name)}; see {PROGRAM} --help"
+
+
+def _as_a_kind(name: str) -> str:
+    """Where the name is of a plot or an export, the command that makes it."""
+    from scope_profiler.cli.export import FORMATS
+    from scope_profiler.cli.plot_kinds import KINDS
+
+    for command, kinds in (("plot", KINDS), ("export", FORMATS)):
+        if name in kinds:
+            return f", did you mean '{command} {name}'?"
+    return ""

@@ -100,10 +100,12 @@ def build_parser(program: str, summary: str, command: ModuleType) -> _Parser:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``", did you mean 'x'?"`` when a known name is near, else nothing."""
+    """``", did you mean 'x'?"`` when a known name is near or begins with this one, else nothing."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    known = list(known)
+    near = get_close_matches(name.lower().replace("_", "-"), known, n=1, cutoff=0.6) or get_close_matches(name, known, n=1, cutoff=0.6)
+    near = near or [other for other in known if name and other.startswith(name.lower())]
     return f", did you mean {near[0]!r}?" if near else ""
 
 

@@ -67,6 +67,14 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], str | None]:
     return list(arguments), None
 
 
+VALUES = {"to": {name: one.what for name, one in FORMATS.items()}}  # for completion
+
+
+def first_words() -> Mapping[str, str]:
+    """What may stand before the files."""
+    return VALUES["to"]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this command."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from scope_profiler.rank_balance import RankBalance
     from scope_profiler.results import MPIRegion, ProfilingResults
 
+VALUES = {"columns": REGION_TABLE_COLUMNS}  # for completion
 DESCRIPTION = "Print the metadata, regions, threads and tasks of profiles. Times are in seconds."
 
 

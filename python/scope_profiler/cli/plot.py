@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from scope_profiler.cli import CommandError
 from scope_profiler.cli.arguments import load_runs
 from scope_profiler.cli.plot_kinds import (
+    DESCRIBED,
     KINDS,
     PRESETS,
     add_kind_options,
@@ -36,6 +37,11 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], str | None]:
     if arguments and (arguments[0] in KINDS or arguments[0] in PRESETS):
         return list(arguments[1:]), arguments[0]
     return list(arguments), None
+
+
+def first_words() -> Mapping[str, str]:
+    """What may stand before the files."""
+    return {**DESCRIBED, "list": "name the kinds and presets"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,8 +118,4 @@ def _is_file(target: str, word: str) -> bool:
 def _print_list(output: Output) -> None:
     width = max(map(len, (*KINDS, *PRESETS)))
     output.lines(["kinds:", *(f"  {kind:<{width}}  {words}" for kind, (_, words) in KINDS.items()), "", "presets:"])
-    output.lines(f"  {name:<{width}}  {_words(name, kinds)}" for name, kinds in PRESETS.items())
-
-
-def _words(name: str, kinds: Sequence[str]) -> str:
-    return "every plot but those of counters" if name == "all" else ", ".join(kinds)
+    output.lines(f"  {name:<{width}}  {DESCRIBED[name]}" for name in PRESETS)

@@ -8,6 +8,7 @@ import os
 from scope_profiler.cli import CommandError
 from scope_profiler.cli.arguments import load_runs
 from scope_profiler.cli.plot_kinds import (
+    DESCRIBED,
     PRESETS,
     add_kind_options,
     applicable,
@@ -23,6 +24,9 @@ DESCRIPTION = (
     "Write the numbers behind plots, as KIND_data.csv, .json or .parquet, and region_statistics.json. `scope-profiler plot list` names "
     "the kinds."
 )
+
+
+VALUES = {"plots": DESCRIBED}  # for completion
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from scope_profiler.cli.terminal import Output, one_line
 if TYPE_CHECKING:
     from scope_profiler.results import ProfilingResults
 
-__all__ = ["KINDS", "PRESETS", "add_kind_options", "draw", "kinds_of", "tell_skipped"]
+__all__ = ["DESCRIBED", "KINDS", "PRESETS", "add_kind_options", "draw", "kinds_of", "tell_skipped"]
 
 #: Kind -> (function of scope_profiler.plotting_scripts, one line of help).
 KINDS = {
@@ -43,6 +43,12 @@ PRESETS = {
     "default": ("durations", "gantt"),
     "quick": ("durations", "rank_heatmap", "scaling_efficiency", "speedup", "weak_scaling"),
     "all": tuple(kind for kind in KINDS if kind not in COUNTER_KINDS),
+}
+
+#: What --plots takes, described; `plot` takes it as its first word.
+DESCRIBED = {
+    **{kind: words for kind, (_, words) in KINDS.items()},
+    **{name: "every plot but those of counters" if name == "all" else ", ".join(kinds) for name, kinds in PRESETS.items()},
 }
 
 _STATISTICS = ("avg", "min", "max", "total", "first", "last")

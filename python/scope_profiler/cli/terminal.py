@@ -153,6 +153,11 @@ class Output:
             text = _cut_box(text, self.width)
         self._write(text + "\n")
 
+    def text(self, text: str) -> None:
+        """Print ``text``, which is the program's own, as it is."""
+        self.flush()
+        self._write(text)
+
     def json(self, document: object, indent: int | None = None) -> None:
         """Print ``document`` as JSON, whole and in ASCII whatever the terminal is."""
         import json

@@ -16,6 +16,7 @@ __version__: str  # of the package and of the library in it
 class CorruptProfileError(OSError): ...
 class HDF5SchemaError(ValueError): ...
 class NestingError(ValueError): ...
+class PerfEventError(RuntimeError): ...
 class SummaryDataUnavailable(ValueError): ...
 class TraceFormatError(ValueError): ...
 
@@ -79,6 +80,12 @@ class Run:
         """int64 lane key (see lane()) of each call of the profile that collect() returned last; None without keep_lanes."""
     def confirm(self) -> None:
         """What collect() returned last is safe (written): never report it again. Call ids go on after it."""
+    @property
+    def failures(self) -> tuple[int, BaseException | None]:
+        """How often a function of the run's instrument failed, and the first exception."""
+    def counters(self) -> tuple[dict[str, tuple[int, list[tuple[int, int, int]]]], int] | None:
+        """Since the run began, by region: calls, and of each event its value, ns enabled and ns running. And the calls that were not
+        counted. None unless the run counts events."""
     def open_calls(self) -> list[str]:
         """Names of the regions of calls that are open now, one entry per open call."""
     def call_counts(self) -> dict[str, int]:
@@ -99,6 +106,9 @@ class Run:
     def task_records(self) -> list[TaskRecord]: ...
     def current_thread(self) -> ThreadRecord:
         """The calling thread's record; registers the thread. RuntimeError once the run is gone."""
+
+def perf_event_problems() -> dict[str, str | None]:
+    """For each event that can be counted by region: None, or why this process cannot count it here."""
 
 class TrioInstrument:
     """Makes the tasks of one trio runner lanes of the run."""
@@ -166,8 +176,15 @@ class Recorder:
         spool_limit: int = 0,  # bytes; recording stops there. 0: no limit
         spool_newest: bool = False,  # or, at the limit, the oldest calls go
         spool_ends_with_name: bool = False,  # recording stops once the spool was removed
+        instrument: tuple[Callable[[str], object], Callable[[str, Any, int], object]] | None = None,
+        perf_events: Sequence[str] | None = None,
     ) -> Run:
-        """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run."""
+        """Start a run; every region of this recorder, old objects included, records into it. Replaces an earlier run.
+
+        ``instrument``: called at every call, with its region's name; what the first returns at the entry, unless None, is given to
+        the second at the exit, with the ticks at which the call started, and if that returns a true value, the call ends only then.
+        ``perf_events`` (names): count them by region; PerfEventError where the kernel does not.
+        """
     def close(self) -> None:
         """Recording off. The run can still be collected."""
     def install_hooks(self) -> None:
@@ -365,8 +382,10 @@ def write_ranks(profile: Profile, path: str, link: RankLink, *, compression: str
                 chunk_size: int | None = None) -> None:
     """Write the profiles of all ranks to one file, all at once."""
 def replace_profile(profile: Profile, *, metadata: Mapping[str, Any] | None = None,
-                    event_metadata: Mapping[int, str] | None = None) -> Profile:
-    """The same profile (columns shared, not copied) with other metadata, or other event metadata for rows by index."""
+                    event_metadata: Mapping[int, str] | None = None, aux: Mapping[int, Any] | None = None,
+                    gpu_ns: Buffer | None = None) -> Profile:
+    """The same profile (columns shared, not copied) with other metadata, event metadata for rows by index, groups by rank, or
+    GPU times of the calls (int64, -1: none)."""
 
 # -- files (hdf5_object.c) ---------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import os
 from . import _core
 from ._mpi import might_be_rank
 from .clock_choice import choose_clock
+from .line_functions import LineFunctions
 from .recording import ProcessLock, Recording, warn_dropped
 from .spooling import open_run
 from .tags import ROOT_REGION, TagRules
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ._core import Region
     from .following import Membership
+    from .modes import Modes
     from .mpi_wrappers import MPIHooks
     from .profile_config import ProfilingConfig
     from .region_handles import RegionHandle
@@ -33,6 +35,8 @@ class ManagerState:
 
     def __init__(self) -> None:
         self.recorder = _core.Recorder()
+        self.line_functions = LineFunctions()
+        self.recorder.on_functions = self.line_functions.add
         self.config: ProfilingConfig | None = None
         self.configured = False
         self.phase = INACTIVE
@@ -128,23 +132,44 @@ class ManagerState:
         if config.follow_processes and config.link is not None and config.link.size > 1:
             raise RuntimeError("follow_processes cannot be combined with several MPI ranks; merge the files of their workers instead")
         choose_clock(config.clock)
-        run = open_run(
-            self.recorder,
-            config,
-            track_threads=config.track_threads,
-            track_async=config.track_async,
-            enabled=rules.filter(),
-            buffer_limit=config.buffer_limit,
-            capture_source=config.capture_region_source,
-            source_path=_source_path(config.metadata_detail),
-        )
+        modes = self._begin_modes(config)
+        try:
+            run = open_run(
+                self.recorder,
+                config,
+                track_threads=config.track_threads,
+                track_async=config.track_async,
+                enabled=rules.filter(),
+                buffer_limit=config.buffer_limit,
+                capture_source=config.capture_region_source,
+                source_path=_source_path(config.metadata_detail),
+                **(modes.options() if modes is not None else {}),
+            )
+        except BaseException:
+            if modes is not None:
+                modes.end()
+            raise
+        if modes is not None:
+            modes.opened(run)
         run.keep_lanes = self.annotates
         if config.link is not None:
             run.rank = config.link.rank
             if config.mpi_sync_clocks:
                 _core.sync_ranks(run, config.link)
         config.track(self.recorder, run)
-        return Recording(run, config, self.recorder.native_metadata)
+        return Recording(run, config, self.recorder.native_metadata, modes)
+
+    def _begin_modes(self, config: ProfilingConfig) -> Modes | None:
+        """What the run is to record besides its calls. What is missing for that is an error here, before anything has changed."""
+        if not config.has_modes:
+            return None
+        from .modes import Modes
+
+        modes = Modes(config, self.line_functions)
+        if self.recording is not None and self.recording.modes is not None:
+            self.recording.modes.end()  # the process has one memray and one LIKWID
+        modes.begin()
+        return modes
 
     def forget(self) -> None:
         """Back to before the first setup(). Decorators and definitions stay."""
@@ -157,6 +182,7 @@ class ManagerState:
                 recording.discarded = True
                 recording.leave()
                 recording.end_spool()
+                recording.end_modes()
             self.cancel_at_exit()
             self._unhook_mpi()
             self.recorder.forget()
@@ -206,7 +232,13 @@ class ManagerState:
                 self.recording.workers.uninvite()
 
     def finalize(
-        self, recording: Recording | None, *, verbose: bool, return_results: bool, native_traces: Any = None
+        self,
+        recording: Recording | None,
+        *,
+        verbose: bool,
+        return_results: bool,
+        native_traces: Any = None,
+        verbose_line_profiler: bool = False,
     ) -> ProfilingResults | None:
         """Report ``recording``, with native traces; None is a manager with nothing to report."""
         is_current = recording is self.recording
@@ -232,6 +264,8 @@ class ManagerState:
             self.last_results = results
         if verbose and results is not None:
             results.print_summary()
+        if verbose_line_profiler:
+            recording.print_lines()
         return results if return_results else None
 
     def finish(self, *, verbose: bool, return_results: bool) -> ProfilingResults | None:

@@ -151,6 +151,18 @@ class ProfilingConfig:
         return self._metadata
 
     @property
+    def has_modes(self) -> bool:
+        """Whether the run records more than its calls, lanes and metadata (modes.py)."""
+        return bool(
+            self.use_line_profiler
+            or self.use_nvtx
+            or self.use_gpu_timing
+            or self.use_likwid
+            or self.perf_events
+            or self.use_memray
+        )
+
+    @property
     def writes_file(self) -> bool:
         """Whether ``finalize()`` leaves a file."""
         return not (self.deactivate_file_output or self.deactivate_profiling)

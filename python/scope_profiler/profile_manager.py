@@ -81,7 +81,11 @@ class ProfilingRun:
             raise RuntimeError("this run has been replaced by another or reset; its manager no longer has its calls")
         try:
             self.results = self._state.finalize(
-                self._recording, verbose=verbose, return_results=return_results, native_traces=native_traces
+                self._recording,
+                verbose=verbose,
+                return_results=return_results,
+                native_traces=native_traces,
+                verbose_line_profiler=verbose_line_profiler,
             )
         except BaseException:
             if return_results and self._recording is not None:
@@ -185,6 +189,8 @@ class ProfileManager:
         holds the calls that ended since; call ids go on. Without a file every finalize reports all calls again. Calls
         that are open now are reported once they are closed.
 
+        ``verbose_line_profiler`` prints the line profiles of a run with ``use_line_profiler``, too.
+
         ``native_traces`` are traces of C and Fortran programs (paths or directories, see
         :func:`scope_profiler.native_trace.find_traces`) that belong to the run: their calls are reported with it, on their rank
         and beside its threads and tasks.
@@ -199,7 +205,13 @@ class ProfileManager:
             A trace is damaged (TraceFormatError), or has a region that the run has too.
         """
         state = cls._state
-        return state.finalize(state.recording, verbose=verbose, return_results=return_results, native_traces=native_traces)
+        return state.finalize(
+            state.recording,
+            verbose=verbose,
+            return_results=return_results,
+            native_traces=native_traces,
+            verbose_line_profiler=verbose_line_profiler,
+        )
 
     @classmethod
     def session(
@@ -240,7 +252,12 @@ class ProfileManager:
             **settings,
         }
         return ProfilingSession(
-            cls, start, verbose=verbose, return_results=return_results, native_traces=native_traces
+            cls,
+            start,
+            verbose=verbose,
+            return_results=return_results,
+            native_traces=native_traces,
+            verbose_line_profiler=verbose_line_profiler,
         )
 
     @classmethod
@@ -381,6 +398,7 @@ class ProfileManager:
                     raise
                 # else the name is taken with other tags
         cls._state.keep(recorder.region(candidate))
+        cls._state.line_functions.add(candidate, function)
         return wrapped
 
     @classmethod

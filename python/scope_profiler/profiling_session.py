@@ -36,12 +36,14 @@ class ProfilingSession:
         verbose: bool,
         return_results: bool,
         native_traces: Any = None,
+        verbose_line_profiler: bool = False,
     ) -> None:
         self._manager = manager
         self._start = start
         self._verbose = verbose
         self._return_results = return_results
         self._native_traces = native_traces
+        self._verbose_line_profiler = verbose_line_profiler
         self._recording: Recording | None = None
         self._root: Generator[None, None, None] | None = None
         self.results: ProfilingResults | None = None
@@ -84,7 +86,11 @@ class ProfilingSession:
             recording.owned_by_session = False
         try:
             results = state.finalize(
-                recording, verbose=self._verbose, return_results=self._return_results, native_traces=self._native_traces
+                recording,
+                verbose=self._verbose,
+                return_results=self._return_results,
+                native_traces=self._native_traces,
+                verbose_line_profiler=self._verbose_line_profiler,
             )
         except BaseException:
             if self._return_results and recording is not None:
@@ -105,7 +111,12 @@ class ProfilingSession:
 
     def _again(self) -> ProfilingSession:
         return ProfilingSession(
-            self._manager, self._start, verbose=self._verbose, return_results=self._return_results, native_traces=self._native_traces
+            self._manager,
+            self._start,
+            verbose=self._verbose,
+            return_results=self._return_results,
+            native_traces=self._native_traces,
+            verbose_line_profiler=self._verbose_line_profiler,
         )
 
 

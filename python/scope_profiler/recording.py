@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._core import Profile, Run
     from ._mpi import Link
     from .following import Membership, Workers
+    from .modes import Modes
     from .profile_config import ProfilingConfig
     from .results import ProfilingResults
 
@@ -65,8 +66,15 @@ class ProcessLock:
 class Recording:
     """A run with its configuration, its metadata scopes, and how much of it has been reported."""
 
-    def __init__(self, run: Run, config: ProfilingConfig, native_metadata: Callable[[], dict[str, str]]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        config: ProfilingConfig,
+        native_metadata: Callable[[], dict[str, str]],
+        modes: Modes | None = None,
+    ) -> None:
         self.run = run
+        self.modes = modes  # what it records besides its calls
         self.native_metadata = native_metadata  # what C, C++ and Fortran code of the process says about the run
         self.config = config
         self.events = EventMetadata(run)
@@ -125,6 +133,8 @@ class Recording:
     ) -> tuple[Profile, ProfilingResults | None]:
         self.unwritten = None
         path, results = None, None
+        if self.modes is not None:
+            self.modes.before_collection()
         profile = self._finish(need_results, native_traces)
         if profile is not None:
             path = self.files[-1]
@@ -142,6 +152,8 @@ class Recording:
         elif path is not None:
             note_metadata(self.run, self.config)  # the program may have added to it
         self._over = self.closed
+        if self.closed:
+            self.end_modes()
         return profile, results
 
     def _tell_unsaved(self) -> None:
@@ -271,6 +283,8 @@ class Recording:
 
     def _confirm(self, mark: Any, calls: int) -> None:
         self.run.confirm()
+        if self.modes is not None:
+            self.modes.confirm()
         self.events.drop(mark)
         self._confirmed += calls
         self._reported = self._confirmed
@@ -281,6 +295,7 @@ class Recording:
             self.leave()
         elif not self.owned_by_session:
             self.end_spool()
+            self.end_modes()
 
     def leave(self) -> None:
         """A run that the parent process follows ends before its process does."""
@@ -293,6 +308,18 @@ class Recording:
         if self.workers is not None:
             self.workers.end()
 
+    def end_modes(self) -> None:
+        """Nothing but calls is recorded from now on. Idempotent."""
+        if self.modes is not None:
+            self.modes.end()
+
+    def print_lines(self) -> None:
+        """Print the line profiles of what was reported last."""
+        if self.modes is not None and self.lines:
+            from .line_tables import print_line_profile
+
+            print_line_profile({self.run.rank: self.lines})
+
     # -- parts of finalize ---------------------------------------------------------------------------------------------
 
     def _finish(self, need_results: bool, native_traces: Any) -> Profile | None:
@@ -303,6 +330,8 @@ class Recording:
         """
         config = self.config
         if native_traces or (config.link is not None and config.link.size > 1):
+            return None
+        if self.modes is not None and self.modes.needs_columns:
             return None
         if self.workers is not None and self.workers.any:
             return None
@@ -342,7 +371,8 @@ class Recording:
     def _describe(self, profile: Profile) -> Profile:
         from ._core import replace_profile
 
-        return replace_profile(profile, metadata=self._metadata(), event_metadata=self.events.texts(profile) or None)
+        besides = self.modes.describe(profile) if self.modes is not None else {}
+        return replace_profile(profile, metadata=self._metadata(), event_metadata=self.events.texts(profile) or None, **besides)
 
     def _join_traces(self, profile: Profile, native_traces: Any, need_results: bool) -> Profile:
         from .native_trace import join_traces
@@ -423,6 +453,8 @@ class Recording:
                 f"the spool reached its limit: {_count(dropped, 'call')}, the oldest, {'was' if dropped == 1 else 'were'} dropped to "
                 "keep newer ones"
             )
+        if self.modes is not None:
+            problems += self.modes.problems()
         return problems
 
     def _lost_text(self, calls: int) -> str:

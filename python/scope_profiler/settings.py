@@ -37,6 +37,7 @@ PERF_EVENTS: Final = (
     "context-switches",
 )
 
+GPU_BACKENDS: Final = ("auto", "torch", "pytorch", "cupy")
 CLOCKS: Final = ("auto", "tsc", "monotonic")
 SPOOL_POLICIES: Final = ("stop", "newest")  # what happens at spool_limit
 SMALLEST_SPOOL: Final = 1 << 20  # bytes; what a run of a few threads needs besides its calls
@@ -46,12 +47,6 @@ _LEVELS: Final = {"auto": (0, 9), "gzip": (0, 9), "zstd": (1, 22)}
 
 # Settings that this version knows by name and cannot do yet. Their default is accepted, anything else refused.
 NOT_AVAILABLE: Final = (
-    "use_likwid",
-    "perf_events",
-    "use_line_profiler",
-    "use_memray",
-    "use_nvtx",
-    "use_gpu_timing",
     "recursive_profile",
     "aggregation_mode",
 )
@@ -174,7 +169,11 @@ def _chunk_size(name: str, value: Any) -> int:
 
 
 def _perf_events(name: str, value: Any) -> tuple[str, ...]:
-    events = (value,) if isinstance(value, str) else tuple(value)
+    try:
+        events = (value,) if isinstance(value, str) else tuple(value)
+    except TypeError:
+        raise TypeError(f"{name} must be the name of an event or a list of names, got {value!r}") from None
+    events = tuple(event.strip().lower() if isinstance(event, str) else event for event in events)
     if not events:
         raise ValueError(f"{name} must name at least one event")
     unknown = [event for event in events if event not in PERF_EVENTS]
@@ -185,7 +184,12 @@ def _perf_events(name: str, value: Any) -> tuple[str, ...]:
     return events
 
 
-def _anything(name: str, value: Any) -> Any:
+def _gpu_backend(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return _choice(GPU_BACKENDS)(name, value.strip().lower())
+    missing = [method for method in ("record_event", "elapsed_time_ns") if not callable(getattr(value, method, None))]
+    if missing:
+        raise TypeError(f"{name} must be {', '.join(map(repr, GPU_BACKENDS))}, or an object with {missing[0]}(), got {value!r}")
     return value
 
 
@@ -204,7 +208,7 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "deactivate_profiling": (False, _flag),
     "use_nvtx": (False, _flag),
     "use_gpu_timing": (False, _flag),
-    "gpu_timing_backend": ("auto", _anything),
+    "gpu_timing_backend": ("auto", _gpu_backend),
     "gpu_sync_on_exit": (False, _flag),
     "deactivate_file_output": (False, _flag),
     "recursive_profile": (False, _flag),
@@ -331,6 +335,9 @@ def check_combinations(values: Mapping[str, Any]) -> None:
             raise ValueError(f"{asked} cannot be combined with {other}: {reason}")
     if values["gpu_sync_on_exit"] and not values["use_gpu_timing"]:
         raise ValueError("gpu_sync_on_exit needs use_gpu_timing=True")
+    backend = values["gpu_timing_backend"]
+    if values["gpu_sync_on_exit"] and not isinstance(backend, str) and not callable(getattr(backend, "synchronize", None)):
+        raise TypeError(f"gpu_sync_on_exit needs a gpu_timing_backend with synchronize(), which {backend!r} has not")
     _check_level(values["hdf5_compression"], values["hdf5_compression_level"])
 
 

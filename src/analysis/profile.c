@@ -161,6 +161,12 @@ static void free_lanes(sp_profile *profile)
 /* Rows and lanes from which on freeing them leaves megabytes in malloc, between what was allocated since. */
 #define TRIM_FROM 10000
 
+static void free_aux(sp_profile *profile)
+{
+    for (size_t i = 0; i < profile->aux_count; i++) sp_group_free(&profile->aux[i].root);
+    free(profile->aux);
+}
+
 /* What copies share. */
 static void free_body(sp_profile *profile)
 {
@@ -168,8 +174,7 @@ static void free_body(sp_profile *profile)
     free_texts(profile->names, profile->name_count);
     free_lanes(profile);
     sp_path_summary_free(profile->stored_paths);
-    for (size_t i = 0; i < profile->aux_count; i++) sp_group_free(&profile->aux[i].root);
-    free(profile->aux);
+    free_aux(profile);
 }
 
 void sp_profile_release(sp_profile *profile)
@@ -178,6 +183,8 @@ void sp_profile_release(sp_profile *profile)
     if (atomic_fetch_sub_explicit(&profile->references, 1, memory_order_acq_rel) != 1) return;
     sp_profile_clear_metadata(profile);
     if (profile->owner == NULL || profile->own_rows) free_rows(profile);
+    if (profile->owner && profile->own_aux) free_aux(profile);
+    if (profile->owner && profile->own_gpu) sp_column_free(profile->columns[SP_COLUMN_GPU], profile->call_count);
     if (profile->owner) sp_profile_release(profile->owner);
     else free_body(profile);
     const bool large = profile->owner == NULL && profile->row_count + profile->thread_count + profile->task_count >= TRIM_FROM;
@@ -270,7 +277,8 @@ sp_profile *sp_profile_copy(sp_profile *profile, bool own_rows)
     copy->summary_only = profile->summary_only;
     copy->nested = profile->nested;
     copy->schema = profile->schema;
-    copy->owner = sp_profile_share(profile->owner && !profile->own_rows ? profile->owner : profile);
+    const bool has_own = profile->own_rows || profile->own_gpu || profile->own_aux;
+    copy->owner = sp_profile_share(profile->owner && !has_own ? profile->owner : profile);
     copy->own_rows = own_rows;
     if (!own_rows) {
         copy->rows = profile->rows;
@@ -279,6 +287,24 @@ sp_profile *sp_profile_copy(sp_profile *profile, bool own_rows)
     if (copy_metadata(copy, profile) && (!own_rows || copy_rows(copy, profile))) return copy;
     sp_profile_release(copy);
     return NULL;
+}
+
+void sp_profile_take_gpu(sp_profile *copy, int64_t *column)
+{
+    copy->columns[SP_COLUMN_GPU] = column;
+    copy->own_gpu = true;
+    copy->stored_paths = NULL; /* their sums are without these times; they are made anew where they are needed */
+    for (size_t i = 0; i < copy->row_count; i++) {
+        sp_row *row = &copy->rows[i];
+        if (row->has_statistics) sp_row_statistics_compute(copy, row, &row->statistics);
+    }
+}
+
+void sp_profile_drop_aux(sp_profile *copy)
+{
+    copy->aux = NULL;
+    copy->aux_count = 0;
+    copy->own_aux = true;
 }
 
 /* -- metadata -- */

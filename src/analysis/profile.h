@@ -176,7 +176,7 @@ typedef struct sp_profile {
     bool nested;       /* false: calls of a lane overlap; ids are absent and exclusive totals unknown */
     int64_t schema;    /* of the file it came from, 0: recorded here */
     struct sp_profile *owner; /* a copy: everything but the metadata is this profile's (a reference is held); else NULL */
-    bool own_rows;            /* a copy: its rows are its own */
+    bool own_rows, own_gpu, own_aux; /* a copy: its rows, its column of GPU times, its groups are its own */
     _Atomic(int) references;
 } sp_profile;
 
@@ -184,6 +184,12 @@ typedef struct sp_profile {
 sp_profile *sp_profile_new(void);
 sp_profile *sp_profile_share(sp_profile *profile);
 void sp_profile_release(sp_profile *profile); /* NULL is allowed */
+
+/* Give a copy that has its own rows another column of GPU times, which it takes over, and the statistics of that. */
+void sp_profile_take_gpu(sp_profile *copy, int64_t *column);
+
+/* Give a copy groups of its own, none at first. */
+void sp_profile_drop_aux(sp_profile *copy);
 
 /* A profile with the same contents, whose metadata, and with own_rows its rows, may be changed before it is shared. All else
  * is `profile`'s, not copied: a run has as many rows as regions, and 100,000 of them take 33 MB. NULL when out of memory. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/note.h"
+#include "core/probe.h"
 #include "core/run.h"
 #include "core/task.h"
 #include "core/window.h"
@@ -111,14 +112,25 @@ char *sp_log_grow(sp_log *log)
     return block->begin;
 }
 
-void sp_log_anchor(sp_log *log, sp_ticks now)
+static void take_anchor(sp_log *log)
 {
-    const int saved = errno;
     sp_run *run = log->run;
     pthread_mutex_lock(&run->lock);
     log->anchor_due = sp_timeline_anchor(&run->timeline, SP_ANCHOR_INTERVAL_NS / 2);
     sp_note_anchors(run);
     pthread_mutex_unlock(&run->lock);
+}
+
+void sp_log_anchor(sp_log *log, sp_ticks now)
+{
+    const int saved = errno;
+    if (log->probe) {
+        log->anchor_due = log->probe->anchor_due;
+        char *next = atomic_load_explicit(&log->next, memory_order_relaxed);
+        sp_slot *newest = next ? (sp_slot *)(next - log->stride) : NULL;
+        if (newest && atomic_load_explicit(&newest->start, memory_order_relaxed) == now) sp_log_probe_entered(log, newest);
+    }
+    if (now >= log->anchor_due) take_anchor(log);
     errno = saved;
 }
 
@@ -140,6 +152,7 @@ void sp_log_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now)
 {
     const int saved = errno;
     sp_run *run = log->run;
+    if (log->probe) now = sp_log_probe_left(log, slot, now);
     const bool own = sp_this_thread && atomic_load_explicit(&log->thread, memory_order_relaxed) == sp_this_thread;
     if (!own || now >= log->anchor_due) {
         pthread_mutex_lock(&run->lock);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/note.h"
+#include "core/probe.h"
 #include "platform/platform.h"
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -115,7 +116,8 @@ static void after_fork_in_child(void)
         run->hidden_tasks = run->task_count;
         for (sp_log *log = run->logs; log; log = log->next_of_run) {
             if (atomic_load(&log->thread) == sp_this_thread && sp_this_thread != NULL) continue;
-            log->orphaned = true;
+            if (log->probe && run->probe->operations->thread_gone) run->probe->operations->thread_gone(run->probe, log);
+        log->orphaned = true;
             log->row->released = true;
             atomic_store(&log->thread, NULL);
         }
@@ -159,6 +161,7 @@ static void log_destroy(sp_log *log)
     sp_run *run = log->run;
     atomic_fetch_add_explicit(&run->lost, atomic_load_explicit(&log->lost, memory_order_relaxed), memory_order_relaxed);
     free(log->scan_open);
+    sp_log_probe_free(log);
     free(log);
     sp_run_release(run);
 }
@@ -284,7 +287,13 @@ void sp_thread_finish(void)
 
 static void make_hot(sp_thread *thread, sp_log *log)
 {
-    if (log->finished_at == NULL) thread->hot = log;
+    if (log->probe) {
+        /* Never: see probe.h. Its next entry comes to sp_log_anchor. */
+        if (log->anchor_due) log->probe->anchor_due = log->anchor_due;
+        log->anchor_due = 0;
+    } else if (log->finished_at == NULL) {
+        thread->hot = log;
+    }
 }
 
 /* The thread's CPU time, read when it is first asked for: a system call that most ends do without. */
@@ -498,10 +507,15 @@ static sp_log *log_new(sp_run *run, sp_thread *thread)
         free(log);
         return NULL;
     }
+    log->run = run;
+    if (run->probe && !sp_log_probe_new(log)) {
+        pthread_mutex_unlock(&run->lock);
+        free(log);
+        return NULL;
+    }
     log->token = run->token;
     log->stride = run->stride;
     log->lane_index = SP_NO_TASK;
-    log->run = run;
     log->next_of_run = run->logs;
     run->logs = log;
     atomic_init(&log->thread, thread);

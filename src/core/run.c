@@ -5,6 +5,7 @@
 
 #include "core/hash.h"
 #include "core/note.h"
+#include "core/probe.h"
 #include "core/registry.h"
 #include "platform/platform.h"
 
@@ -29,7 +30,11 @@ sp_status sp_run_open(const sp_run_options *options, sp_switch *gate, sp_run **o
 {
     sp_clock_choose();
     sp_run *run = calloc(1, sizeof *run);
-    if (run == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory for a run");
+    if (run == NULL) {
+        if (options->probe) options->probe->operations->release(options->probe);
+        return sp_fail(error, SP_ERR_NO_MEMORY, "no memory for a run");
+    }
+    run->probe = options->probe;
     atomic_init(&run->references, 1);
     run->tracks_threads = options->tracks_threads;
     run->tracks_tasks = options->tracks_tasks;
@@ -99,6 +104,7 @@ static void run_free(sp_run *run)
     free(run->loose);
     sp_timeline_free(&run->timeline);
     if (run->store) run->store->operations->release(run->store);
+    if (run->probe) run->probe->operations->release(run->probe);
     pthread_mutex_destroy(&run->lock);
     pthread_mutex_destroy(&run->collecting);
     free(run);

@@ -40,6 +40,7 @@ struct sp_run {
     sp_sync_point started_at; /* what the calendar clock showed then */
     bool against_rank_0;      /* or rank 0's clock, where ranks compared them at the start */
     int64_t opener; /* the system's id of the thread that opened it, until that has a row */
+    struct sp_probe *probe; /* what else is done at every call (probe.h), or NULL; owned */
     sp_switch *gate; /* set to the token while the run records */
     _Atomic(bool) follows; /* the front end's hooks are in place: threads and tasks are to be followed */
 
@@ -85,6 +86,7 @@ typedef struct sp_run_options {
     bool tracks_threads, tracks_tasks;
     size_t first_block; /* slots of a thread's first block; 0: the default; at most 2^24 are believed */
     sp_store *store; /* where what is recorded is kept, or NULL; the run takes a reference of its own */
+    struct sp_probe *probe; /* or NULL; the run's own from here on, even if it cannot be opened */
 } sp_run_options;
 
 /* A new run that records for every region reading `gate`, until sp_run_close. */

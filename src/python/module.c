@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "python/call_probe.h"
 #include "python/call_tree_object.h"
 #include "python/coroutine.h"
 #include "python/decorator.h"
@@ -106,6 +107,7 @@ PyObject *sp_python_raise(sp_status status, const sp_error *error, const char *p
 /* Add a part: its function adds types and functions to the module. */
 static int (*const parts[])(PyObject *) = {
     sp_python_add_errors,
+    sp_python_add_call_probe,
     sp_python_add_profile,
     sp_python_add_hdf5,
     sp_python_add_ranks,

@@ -875,21 +875,31 @@ done:
 
 static PyObject *replace_profile(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"profile", "metadata", "event_metadata", NULL};
-    PyObject *object, *metadata = Py_None, *event_metadata = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OO:replace_profile", keywords, &object, &metadata,
-                                     &event_metadata)) {
+    static char *keywords[] = {"profile", "metadata", "event_metadata", "aux", "gpu_ns", NULL};
+    PyObject *object, *metadata = Py_None, *event_metadata = Py_None, *aux = Py_None, *gpu = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOO:replace_profile", keywords, &object, &metadata,
+                                     &event_metadata, &aux, &gpu)) {
         return NULL;
     }
     sp_profile *original = sp_profile_object_get(object);
     if (original == NULL) return NULL;
-    sp_profile *profile = sp_profile_copy(original, event_metadata != Py_None);
+    sp_profile *profile = sp_profile_copy(original, event_metadata != Py_None || gpu != Py_None);
     if (profile == NULL) return PyErr_NoMemory();
     if (metadata != Py_None) {
         sp_profile_clear_metadata(profile);
         if (take_metadata(profile, metadata) < 0) goto failed;
     }
     if (event_metadata != Py_None && take_event_metadata(profile, event_metadata) < 0) goto failed;
+    if (aux != Py_None) {
+        sp_profile_drop_aux(profile);
+        if (take_aux(profile, aux) < 0) goto failed;
+    }
+    if (gpu != Py_None) {
+        uint64_t count = profile->call_count;
+        int64_t *column = copy_column(gpu, "gpu_ns", &count);
+        if (column == NULL) goto failed;
+        sp_profile_take_gpu(profile, column);
+    }
     return sp_profile_object_new(profile);
 failed:
     sp_profile_release(profile);
@@ -902,8 +912,9 @@ static PyMethodDef functions[] = {
      "nested=True, summary_only=False, schema=0)\n--\n\n"
      "A Profile from Python values in the forms that Profile gives them; columns are copied and checked."},
     {"replace_profile", (PyCFunction)(void (*)(void))replace_profile, METH_VARARGS | METH_KEYWORDS,
-     "replace_profile(profile, *, metadata=None, event_metadata=None)\n--\n\n"
-     "The same profile (columns shared, not copied) with other metadata, or other event metadata for rows by index."},
+     "replace_profile(profile, *, metadata=None, event_metadata=None, aux=None, gpu_ns=None)\n--\n\n"
+     "The same profile (columns shared, not copied) with other metadata, event metadata for rows by index, groups by rank, or\n"
+     "GPU times of the calls."},
     {"_restore_profile", restore_profile, METH_O, "The Profile of a pickled state."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,7 +1,9 @@
 #include "python/recorder.h"
 
 #include "formats/spool.h"
+#include "core/probe.h"
 #include "python/greenlets.h"
+#include "python/call_probe.h"
 #include "python/native.h"
 #include "python/task_wrapper.h"
 
@@ -203,6 +205,16 @@ static int read_region_arguments(PyObject *const *arguments, Py_ssize_t count, P
     return 0;
 }
 
+static int tell_functions(sp_recorder_object *recorder, PyObject *name, PyObject *functions)
+{
+    if (functions == NULL || functions == Py_None) return 0;
+    PyObject *hook = sp_field_get((PyObject *)recorder, &recorder->on_functions);
+    PyObject *result = hook ? PyObject_CallFunctionObjArgs(hook, name, functions, NULL) : Py_NewRef(Py_None);
+    Py_XDECREF(hook);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
 static PyObject *recorder_region(PyObject *self, PyObject *const *arguments, Py_ssize_t count, PyObject *names)
 {
     sp_recorder_object *recorder = (sp_recorder_object *)self;
@@ -221,6 +233,7 @@ static PyObject *recorder_region(PyObject *self, PyObject *const *arguments, Py_
     } else if (given[2] && given[2] != Py_None && check_tags((sp_region_object *)region, given[2]) < 0) {
         Py_CLEAR(region);
     }
+    if (region && tell_functions(recorder, key, given[1]) < 0) Py_CLEAR(region);
     Py_DECREF(key);
     return region;
 }
@@ -409,13 +422,15 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
 {
     static char *known[] = {"track_threads", "track_async", "enabled", "buffer_limit", "capture_source", "source_path",
                             "spool", "spool_output", "spool_limit", "spool_newest",
-                            "spool_ends_with_name", NULL};
+                            "spool_ends_with_name", "instrument", "perf_events", NULL};
     sp_recorder_object *recorder = (sp_recorder_object *)self;
     int threads = 0, tasks = 0, capture = 0, newest = 0, ends = 0;
     PyObject *enabled = Py_None, *source_path = Py_None, *spool = Py_None, *spool_output = Py_None;
+    PyObject *instrument = Py_None, *perf_events = Py_None;
     Py_ssize_t buffer_limit = 0, spool_limit = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpOOOnpp:open", known, &threads, &tasks, &enabled, &buffer_limit,
-                                     &capture, &source_path, &spool, &spool_output, &spool_limit, &newest, &ends)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpOOOnppOO:open", known, &threads, &tasks, &enabled, &buffer_limit,
+                                     &capture, &source_path, &spool, &spool_output, &spool_limit, &newest, &ends, &instrument,
+                                     &perf_events)) {
         return NULL;
     }
     sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks,
@@ -423,7 +438,12 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
     sp_run *run;
     sp_error error;
     /* What can fail for outside reasons comes first: then the run before goes on. */
-    if (spool != Py_None && open_spool(&options, spool, spool_output, spool_limit, newest, ends) < 0) return NULL;
+    options.probe = sp_python_probe(instrument, perf_events);
+    if (PyErr_Occurred()) return NULL;
+    if (spool != Py_None && open_spool(&options, spool, spool_output, spool_limit, newest, ends) < 0) {
+        if (options.probe) options.probe->operations->release(options.probe);
+        return NULL;
+    }
     stop(recorder);
     /* The gate opens when everything else is in place. */
     sp_switch closed = {0};
@@ -578,6 +598,7 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(recorder->run);
     Py_VISIT(recorder->enabled);
     Py_VISIT(recorder->source_path);
+    Py_VISIT(recorder->on_functions);
     Py_VISIT(recorder->hook);
     Py_VISIT(recorder->task_hooks);
     return 0;
@@ -591,6 +612,7 @@ static int recorder_clear(PyObject *self)
     Py_CLEAR(recorder->run);
     Py_CLEAR(recorder->enabled);
     Py_CLEAR(recorder->source_path);
+    Py_CLEAR(recorder->on_functions);
     return 0;
 }
 
@@ -614,6 +636,8 @@ static PyGetSetDef recorder_getset[] = {
 
 static PyMemberDef recorder_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(sp_recorder_object, weakrefs), READONLY, NULL},
+    {"on_functions", T_OBJECT, offsetof(sp_recorder_object, on_functions), 0,
+     "Called with a region's name and the functions that region() was given for it."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -625,7 +649,8 @@ static PyMethodDef recorder_methods[] = {
      "stored (NUL, lone surrogate) and for tags that differ from those the region has."},
     {"open", (PyCFunction)(void (*)(void))recorder_open, METH_VARARGS | METH_KEYWORDS,
      "open(*, track_threads=False, track_async=False, enabled=None, buffer_limit=1024, capture_source=False, "
-     "source_path=None, spool=None, spool_output=None, spool_limit=0, spool_newest=False, spool_ends_with_name=False)\n--\n\n"
+     "source_path=None, spool=None, spool_output=None, spool_limit=0, spool_newest=False, spool_ends_with_name=False, "
+     "instrument=None, perf_events=None)\n--\n\n"
      "Start a run and return it. Every region of this recorder records into it, objects made earlier included."},
     {"close", recorder_close, METH_NOARGS, "Stop recording; the run can still be collected."},
     {"install_hooks", recorder_install_hooks, METH_NOARGS, "Follow threads and tasks of the open run (open() does). Idempotent."},

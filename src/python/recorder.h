@@ -32,6 +32,7 @@ struct sp_recorder_object {
     PyObject *run;         /* sp_run_object, or NULL */
     PyObject *enabled;     /* callable(name, tags) -> bool, or NULL */
     PyObject *source_path; /* callable(file name) -> str, or NULL */
+    PyObject *on_functions; /* called with a region's name and what region() was given as its functions, or NULL */
     PyObject *hook;        /* the thread hook that is installed, or NULL */
     PyObject *task_hooks;  /* what scope_profiler._lanes has installed, or NULL */
     _Atomic(bool) capture_source;

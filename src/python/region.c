@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/probe.h"
 #include "core/task.h"
 #include "python/recorder.h"
 #include "python/task_wrapper.h"
@@ -105,6 +106,7 @@ static void handle_dealloc(PyObject *self)
     sp_handle *handle = (sp_handle *)self;
     if (SP_UNLIKELY(handle->open.slot != NULL)) {
         /* Nobody is left who could exit this call. */
+        sp_log_probe_forget(handle->open.log, handle->open.slot);
         atomic_store_explicit(&handle->open.slot->end, SP_SLOT_ABANDONED, memory_order_release);
     }
     Py_DECREF(handle->region);

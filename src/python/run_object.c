@@ -10,6 +10,7 @@
 #include "core/note.h"
 #include "formats/finish.h"
 #include "formats/spool.h"
+#include "python/call_probe.h"
 #include "python/profile_object.h"
 #include "python/recorder.h"
 #include "python/records.h"
@@ -115,6 +116,7 @@ static void run_dealloc(PyObject *self)
     Py_XDECREF(object->spool_path);
     part_free(&object->parts[0]);
     part_free(&object->parts[1]);
+    sp_python_probe_end(object->run);
     pthread_mutex_destroy(&object->lock);
     sp_run_drop(object->run);
     PyObject_Free(self);
@@ -474,6 +476,18 @@ static PyObject *run_dropped(PyObject *self, void *closure)
     return Py_BuildValue("KL", (unsigned long long)calls, (long long)(calls ? sp_run_to_ns(run, until) : 0));
 }
 
+static PyObject *run_failures(PyObject *self, void *closure)
+{
+    (void)closure;
+    return sp_python_probe_failures(((sp_run_object *)self)->run);
+}
+
+static PyObject *run_counters(PyObject *self, PyObject *none)
+{
+    (void)none;
+    return sp_python_counters(((sp_run_object *)self)->run);
+}
+
 static PyObject *run_unsaved(PyObject *self, void *closure)
 {
     (void)closure;
@@ -499,6 +513,7 @@ static PyGetSetDef run_getset[] = {
     {"limited", run_limited, NULL, "Whether recording stopped because the spool had reached its limit.", NULL},
     {"dropped", run_dropped, NULL, "Calls that went to keep newer ones, and until when (ns; 0: none).", NULL},
     {"unsaved", run_unsaved, NULL, "Calls that have ended, are in no file, and not in the spool for want of room.", NULL},
+    {"failures", run_failures, NULL, "How often a function of the run's instrument failed, and the first exception or None.", NULL},
     {"inherited", run_inherited, NULL, "Whether this process is a forked child of the one that opened the run.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -520,6 +535,9 @@ static PyMethodDef run_methods[] = {
     {"confirm", run_confirm, METH_NOARGS, "What collect() returned last is written: never report it again."},
     {"finish_spool", run_finish_spool, METH_O, "Remove the spool, or leave it (keep=True). Nothing more is written to it."},
     {"note_metadata", run_note_metadata, METH_O, "Put the run's metadata (JSON text) into the spool."},
+    {"counters", run_counters, METH_NOARGS,
+     "({region: (calls, [(value, ns enabled, ns running) of each event])}, calls that were not counted) since the run began;\n"
+     "None unless it counts events."},
     {"open_calls", run_open_calls, METH_NOARGS, "The region name of every call that is open now."},
     {"call_counts", run_call_counts, METH_NOARGS, "{region name: entries so far}, open ones included, in order of creation."},
     {"tables", run_tables, METH_NOARGS, "The tables of threads and tasks as they are now: a Profile without calls."},

@@ -14,7 +14,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("ProfileManager", "ProfilingRun", "RegionHandle", "RegionFactory"), "profile_manager"),
     **dict.fromkeys(("ProfilingOptions", "HDF5Options", "GPUOptions", "MemrayOptions"), "options"),
-    **dict.fromkeys(("CorruptProfileError", "NestingError", "__version__"), "_core"),
+    **dict.fromkeys(("CorruptProfileError", "NestingError", "PerfEventError", "__version__"), "_core"),
     **dict.fromkeys(("EventDataUnavailableError", "MPIRegion", "ProfilingResults", "Region", "merge_results"), "results"),
     **dict.fromkeys(
         ("MPIRegionMetadata", "ProfiledMPIComm", "ProfiledMPIRequest", "format_mpi_region", "message_nbytes", "parse_mpi_region",

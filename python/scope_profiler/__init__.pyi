@@ -19,6 +19,7 @@ from . import results as results
 from . import summary as summary
 from ._core import CorruptProfileError as CorruptProfileError
 from ._core import NestingError as NestingError
+from ._core import PerfEventError as PerfEventError
 from ._core import Region as _RecordedRegion
 from ._core import __version__ as __version__
 from .call_stack import CallArrays as CallArrays

@@ -158,6 +158,7 @@ class Recorder:
     """What one manager records with: its switch, its regions and its current run."""
 
     run: Run | None
+    on_functions: Callable[[str, Any], None] | None  # called with what region() was given as functions
     recording: bool  # open and not paused
     paused: bool
     def region(self, name: str, functions: Any = None, tags: Any = None) -> Region:

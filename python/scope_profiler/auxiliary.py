@@ -137,7 +137,8 @@ def group_of(
         datasets = {"values": _dataset(np.array(list(totals.values.values()), dtype=np.uint64))}
         _put_at(root, f"perf_events/{region}", {"attributes": attributes, "datasets": datasets, "groups": {}})
     for tag, result in likwid.items():
-        _put_at(root, f"likwid/regions/{tag}", _likwid_group(result))
+        # A slash would make a group inside a group; the attribute has the tag as it is.
+        _put_at(root, f"likwid/regions/{tag.replace('/', '|')}", _likwid_group(result))
     if likwid:
         root["groups"]["likwid"]["attributes"]["num_regions"] = len(likwid)
     return root

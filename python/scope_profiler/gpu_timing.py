@@ -58,7 +58,8 @@ class TorchCUDATimingBackend:
     def elapsed_time_ns(self, start_event: Any, end_event: Any) -> int:
         """ns between two events, once the second has passed."""
         end_event.synchronize()
-        return round(start_event.elapsed_time(end_event) * 1e6)
+        milliseconds: float = start_event.elapsed_time(end_event)
+        return round(milliseconds * 1e6)
 
     def synchronize(self) -> None:
         """Wait for all work of the current device."""
@@ -93,7 +94,8 @@ class CuPyCUDATimingBackend:
     def elapsed_time_ns(self, start_event: Any, end_event: Any) -> int:
         """ns between two events, once the second has passed."""
         end_event.synchronize()
-        return round(self._cuda.get_elapsed_time(start_event, end_event) * 1e6)
+        milliseconds: float = self._cuda.get_elapsed_time(start_event, end_event)
+        return round(milliseconds * 1e6)
 
     def synchronize(self) -> None:
         """Wait for all work of the current device."""

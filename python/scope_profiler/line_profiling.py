@@ -48,6 +48,7 @@ class LineProfiling(Mode):
         self._left_elsewhere: dict[int, list[Any]] = {}  # by thread: profilers that only it can switch off
         self._confirmed: dict[Key, Lines] = {}
         self._collected: dict[Key, Lines] = {}
+        self.last: list[dict[str, Any]] = []  # the records that were collected last
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class LineProfiling(Mode):
         """The records as a group."""
         from .auxiliary import group_of
 
-        records = self.records()
+        self.last = records = self.records()
         return group_of(records, {}, {}) if records else None
 
     def confirm(self) -> None:

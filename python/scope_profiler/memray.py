@@ -40,7 +40,8 @@ class MemrayAllocationTracker:
                 "pip install 'scope-profiler[memray]'"
             ) from error
         self.path = path
-        self._make = lambda: memray.Tracker(
+        tracker: Any = memray.Tracker
+        self._make = lambda: tracker(
             destination=memray.FileDestination(os.fspath(path), overwrite=True),
             native_traces=native_traces,
             trace_python_allocators=trace_python_allocators,
@@ -100,8 +101,6 @@ def default_path(file_path: str) -> str:
 
 
 def ranked(path: str, rank: int) -> str:
-    """With the rank before the endings: ``run.memray.bin`` gives ``run.rank3.memray.bin``."""
-    directory, name = os.path.split(path)
-    stem = name.removesuffix(".memray.bin")
-    ending = ".memray.bin" if stem != name else os.path.splitext(name)[1]
-    return os.path.join(directory, f"{name.removesuffix(ending)}.rank{rank}{ending}")
+    """One rank's own: ``run.memray.bin`` gives ``run.memray.rank3.bin``."""
+    stem, ending = os.path.splitext(path)
+    return f"{stem}.rank{rank}{ending}"

@@ -150,10 +150,10 @@ class Modes:
                 mode.end()
 
     def line_records(self) -> list[dict[str, Any]]:
-        """The line profiles as they are now."""
+        """The line profiles that were collected last."""
         from .line_profiling import LineProfiling
 
-        return [record for mode in self._modes if isinstance(mode, LineProfiling) for record in mode.records()]
+        return [record for mode in self._modes if isinstance(mode, LineProfiling) for record in mode.last]
 
     @property
     def _inherited(self) -> bool:

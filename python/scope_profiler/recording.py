@@ -315,10 +315,11 @@ class Recording:
 
     def print_lines(self) -> None:
         """Print the line profiles of what was reported last."""
-        if self.modes is not None and self.lines:
+        records = self.modes.line_records() if self.modes is not None else []
+        if records:
             from .line_tables import print_line_profile
 
-            print_line_profile({self.run.rank: self.lines})
+            print_line_profile({self.run.rank: records})
 
     # -- parts of finalize ---------------------------------------------------------------------------------------------
 

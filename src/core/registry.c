@@ -116,8 +116,7 @@ static void after_fork_in_child(void)
         run->hidden_tasks = run->task_count;
         for (sp_log *log = run->logs; log; log = log->next_of_run) {
             if (atomic_load(&log->thread) == sp_this_thread && sp_this_thread != NULL) continue;
-            if (log->probe && run->probe->operations->thread_gone) run->probe->operations->thread_gone(run->probe, log);
-        log->orphaned = true;
+            log->orphaned = true;
             log->row->released = true;
             atomic_store(&log->thread, NULL);
         }
@@ -323,6 +322,7 @@ static void thread_end(void *record)
         } else if (log->left_at > log->row->end) {
             row_finish(log, log->left_at, cpu_once(&cpu));
         }
+        if (log->probe && run->probe->operations->thread_gone) run->probe->operations->thread_gone(run->probe, log);
         log->orphaned = true;
         atomic_store(&log->thread, NULL);
         const bool dropped = run->dropped;

@@ -33,6 +33,7 @@ COMMANDS = {
     "export plot-data": ("scope_profiler.cli.plot_data", "write the numbers behind plots as CSV, JSON or Parquet"),
     "import-native": ("scope_profiler.cli.import_native", "write traces of C and Fortran programs as a profile"),
     "native-lines": ("scope_profiler.cli.native_lines", "print the source lines that native samples fell on"),
+    "line-profile": ("scope_profiler.cli.line_profile", "print the lines that the functions of regions ran, with their times"),
     "top": ("scope_profiler.cli.top", "watch a running program: regions, threads and tasks"),
     "merge": ("scope_profiler.cli.merge", "put profiles of several processes on one timeline"),
     "recover": ("scope_profiler.cli.recover", "write the profile of a process that was killed"),

@@ -114,10 +114,11 @@ class LikwidMarkers(Mode):
 
     def leave(self, region: str, mark: Any, start: int) -> object:
         """It has ended; the thread that began it stops the region."""
-        if self._threads.get(_ident()) is mark:
-            mark.leave(region)
+        begun_on: _Thread = mark
+        if self._threads.get(_ident()) is begun_on:
+            begun_on.leave(region)
         else:
-            mark.left_elsewhere.append(region)
+            begun_on.left_elsewhere.append(region)
         return False
 
     def group(self) -> dict[str, Any] | None:

@@ -7,14 +7,17 @@ import selectors
 import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from threading import Event
 
-__all__ = ["Finished", "Stopped", "profile_script", "run_bounded"]
+__all__ = ["Finished", "Stopped", "ending_with_this_process", "profile_script", "run_bounded"]
+
+_groups: set[int] = set()  # of the processes that run
 
 _TAIL = 2000  # characters of the outputs that are kept
 _TAIL_BYTES = 4 * _TAIL
@@ -68,6 +71,7 @@ def run_bounded(command: Sequence[str], timeout: float, stop: Event | None = Non
     process = subprocess.Popen(
         list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
+    _groups.add(process.pid)
     deadline = time.monotonic() + timeout
     tails = _Tails(process)
     try:
@@ -86,6 +90,26 @@ def run_bounded(command: Sequence[str], timeout: float, stop: Event | None = Non
     return Finished(process.returncode, *tails.texts())
 
 
+@contextmanager
+def ending_with_this_process() -> Iterator[None]:
+    """While this is entered, a signal that ends this process ends what it runs first. For the main thread."""
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, _end_all)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _end_all(number: int, frame: object) -> None:
+    for group in list(_groups):
+        _signal_group(group, signal.SIGKILL)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 def _has_ended(pid: int) -> bool:
     """Whether the process has ended; it stays a zombie, so that nobody else has its number, or that of its group."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -101,10 +125,11 @@ def _end_group(process: subprocess.Popen[bytes], tails: _Tails) -> None:
         while not _has_ended(process.pid) and time.monotonic() < deadline:
             tails.read(_LOOK)
     _signal_group(process.pid, signal.SIGKILL)
+    _groups.discard(process.pid)  # before its number is free for others
     process.wait()
 
 
-def _signal_group(group: int, number: signal.Signals) -> None:
+def _signal_group(group: int, number: int) -> None:
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):  # nobody is left, or it has become another user's

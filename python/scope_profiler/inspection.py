@@ -169,19 +169,22 @@ def print_banner(results: ProfilingResults, output: Output) -> None:
     output.lines([rule, title, ", ".join(fact for fact in facts if fact), rule, ""])
 
 
+def metadata_sections(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The keys of the metadata by section: what is known of the run, the system and its parallelism, and "Other"."""
+    sections = {title: [key for key in keys if key in metadata] for title, keys in _METADATA_SECTIONS.items()}
+    known = {key for keys in sections.values() for key in keys}
+    sections["Other"] = sorted(key for key in metadata if key not in known)
+    return {title: keys for title, keys in sections.items() if keys}
+
+
 def print_metadata(metadata: Mapping[str, Any], output: Output, *, full: bool = False) -> None:
     """The metadata by section. Long values are cut unless ``full``."""
     if not metadata:
         output.lines(["Metadata: none", ""])
         return
-    sections = {title: [key for key in keys if key in metadata] for title, keys in _METADATA_SECTIONS.items()}
-    known = {key for keys in sections.values() for key in keys}
-    sections["Other"] = sorted(key for key in metadata if key not in known)
     width = max(len(printable(key)) for key in metadata)
     output.line("Metadata")
-    for title, keys in sections.items():
-        if not keys:
-            continue
+    for title, keys in metadata_sections(metadata).items():
         output.line(f"  {title}")
         for key in keys:
             value = plain(metadata[key])

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     _Usage = dict[tuple[int, int], tuple[int, int]]  # (rank, thread) -> (calls, ns inside of regions)
 
-__all__ = ["PERCENTAGE_MODES", "REGION_TABLE_COLUMNS", "SORT_KEYS", "print_likwid", "print_results"]
+__all__ = ["PERCENTAGE_MODES", "REGION_TABLE_COLUMNS", "SORT_KEYS", "path_rows", "print_likwid", "print_results"]
 
 SESSION = "scope_profiler.session"
 #: What the percentages of the table can be of.
@@ -354,6 +354,63 @@ def _hidden_session(results: ProfilingResults, ranks: Sequence[int] | None) -> i
     region = results[SESSION]
     chosen = region.ranks if ranks is None else [rank for rank in ranks if rank in region]
     return sum(int(region[rank]._statistic(TOTAL)) for rank in chosen)
+
+
+def path_rows(
+    results: ProfilingResults,
+    include: Patterns = None,
+    exclude: Patterns = None,
+    ranks: Sequence[int] | None = None,
+    sort: str = "total",
+    limit: int | None = None,
+) -> tuple[list[dict[str, Any]], int]:
+    """The call paths as values, in the order of ``sort`` (one of SORT_KEYS), the first ``limit`` of them; and how many there are.
+
+    Times are in seconds, starts from the origin of the run, the imbalance in percent; None: not known. ``call_path`` joins the
+    names from the outermost region on with " > ". ``total`` is of the outermost calls of a recursion.
+    """
+    tree = _collect(results, include, exclude, ranks, True)
+    found: list[tuple[Path, Path | None, tuple[str, ...]]] = []
+    stack: list[tuple[Path, Path | None, tuple[str, ...]]] = [(path, None, ()) for path in reversed(tree.roots)]
+    while stack:
+        path, parent, above = stack.pop()
+        found.append((path, parent, above))
+        # A deep recursion of several regions has a path for each level: their names are shown up to the level that is drawn.
+        below = (*above, path.name) if len(above) < _DEEPEST else above
+        stack += [(child, path, below) for child in reversed(path.children)]
+    key = _SORT[sort]
+    found.sort(key=lambda item: key(item[0]))
+    origin = results._time_origin_ns
+    return [_path_values(*item, origin) for item in found[:limit]], len(found)
+
+
+def _path_values(path: Path, parent: Path | None, above: tuple[str, ...], origin: int) -> dict[str, Any]:
+    def seconds(ns: float | None) -> float | None:
+        return ns / _NS if ns is not None and path.calls else None
+
+    return {
+        "name": path.name,
+        "call_path": " > ".join((*above, path.name)),
+        "depth": len(above),
+        "recursive": path.recursive,
+        "num_ranks": len(path.rank_totals),
+        "calls": path.calls,
+        "total": path.inclusive / _NS,
+        "exclusive": seconds(path.exclusive),
+        "coverage": seconds(path.covered),
+        "parent_coverage": None if parent is None else seconds(parent.covered),
+        "start": seconds(path.start - origin),
+        "avg": seconds(path.total / path.calls if path.calls else None),
+        "min": seconds(path.minimum),
+        "max": seconds(path.maximum),
+        "first": seconds(path.first),
+        "last": seconds(path.last),
+        "std": seconds((path.m2 / path.calls) ** 0.5 if path.calls else None),
+        **{name: seconds(path.percentile(place)) for place, name in enumerate(("p50", "p95", "p99"))},
+        "imbalance": _imbalance(path),
+        "gpu_total": path.gpu_total / _NS if path.gpu_calls else None,
+        "gpu_avg": path.gpu_total / path.gpu_calls / _NS if path.gpu_calls else None,
+    }
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------

@@ -56,10 +56,11 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
 
 def _run(arguments: argparse.Namespace, output: Output) -> int:
     from scope_profiler.benchmark import load_config, run_benchmark, run_interleaved
+    from scope_profiler.bounded_process import ending_with_this_process
 
     config = load_config(arguments.config)
     baseline = None if arguments.against is None else load_config(arguments.against)
-    with Progress(f"running {config.name}") as progress:
+    with ending_with_this_process(), Progress(f"running {config.name}") as progress:
         if baseline is None:
             manifest = run_benchmark(config, arguments.label, progress=progress.tell)
         else:

@@ -12,6 +12,7 @@ from scope_profiler.cli.plot_kinds import (
     DESCRIBED,
     KINDS,
     PRESETS,
+    SUFFIXES,
     add_kind_options,
     applicable,
     check_options,
@@ -28,7 +29,6 @@ DESCRIPTION = (
 )
 USAGE = "scope-profiler plot [KIND] FILE... [-o OUT] [OPTIONS]\n       scope-profiler plot list"
 
-_SUFFIXES = {"matplotlib": ".png", "plotly": ".html", "pyvis": ".html", "plotext": ".txt"}
 _FILES = frozenset((".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".html", ".htm", ".txt", ".dot", ".gv"))
 
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--show", action="store_true", help="show the plots too")
     parser.add_argument(
-        "--backend", choices=tuple(_SUFFIXES), default="matplotlib",
+        "--backend", choices=tuple(SUFFIXES), default="matplotlib",
         help="what draws: matplotlib (default), plotly (interactive pages), pyvis (call graphs), plotext (text)",
     )  # fmt: skip
     parser.add_argument("--cmap", metavar="NAME", help="colormap of matplotlib, instead of colours for every colour vision")
@@ -78,7 +78,7 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     skipped: Mapping[str, str] = {}
     if word in PRESETS:
         kinds, skipped = applicable(kinds, runs)
-    suffix = _SUFFIXES[arguments.backend]
+    suffix = SUFFIXES[arguments.backend]
     failed: dict[str, str] = {}
     for kind in kinds:
         path = target if single else os.path.join(target, f"{kind}_plot{suffix}")

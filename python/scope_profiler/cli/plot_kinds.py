@@ -14,7 +14,7 @@ from scope_profiler.cli.terminal import Output, one_line
 if TYPE_CHECKING:
     from scope_profiler.results import ProfilingResults
 
-__all__ = ["DESCRIBED", "KINDS", "PRESETS", "add_kind_options", "draw", "kinds_of", "tell_skipped"]
+__all__ = ["DESCRIBED", "KINDS", "PRESETS", "SUFFIXES", "add_kind_options", "call", "draw", "kinds_of", "selection", "tell_skipped"]
 
 #: Kind -> (function of scope_profiler.plotting_scripts, one line of help).
 KINDS = {
@@ -50,6 +50,9 @@ DESCRIBED = {
     **{kind: words for kind, (_, words) in KINDS.items()},
     **{name: "every plot but those of counters" if name == "all" else ", ".join(kinds) for name, kinds in PRESETS.items()},
 }
+
+#: Backend -> the suffix of its files.
+SUFFIXES = {"matplotlib": ".png", "plotly": ".html", "pyvis": ".html", "plotext": ".txt"}
 
 _STATISTICS = ("avg", "min", "max", "total", "first", "last")
 
@@ -149,12 +152,7 @@ def check_options(arguments: argparse.Namespace, kinds: Sequence[str]) -> None:
 
 
 def _settings(arguments: argparse.Namespace, kind: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {"include": arguments.include, "exclude": arguments.exclude}
-    ranks = merge_ranks(arguments.ranks)
-    if kind != "callgraph":
-        settings["ranks"] = ranks
-    elif ranks is not None:
-        settings["rank"] = ranks[0]
+    settings = selection(kind, arguments.include, arguments.exclude, merge_ranks(arguments.ranks))
     for option, (parameter, takers, _) in OPTIONS.items():
         value = getattr(arguments, _place(option))
         if kind in takers and value not in (None, False):
@@ -166,20 +164,40 @@ def _settings(arguments: argparse.Namespace, kind: str) -> dict[str, Any]:
     return settings
 
 
+def selection(
+    kind: str, include: Sequence[str] | None, exclude: Sequence[str] | None, ranks: Sequence[int] | None
+) -> dict[str, Any]:
+    """The parameters of a kind's function that choose regions and ranks."""
+    settings: dict[str, Any] = {"include": include, "exclude": exclude}
+    if kind != "callgraph":
+        settings["ranks"] = ranks
+    elif ranks:
+        settings["rank"] = ranks[0]
+    return settings
+
+
 def draw(kind: str, runs: Sequence[ProfilingResults], arguments: argparse.Namespace, **how: Any) -> tuple[list[str], Any]:
     """Call the function of a kind: the lines that it says, and what it returns. CommandError for what goes wrong."""
     import contextlib
     import io
+
+    settings = _settings(arguments, kind)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        returned = call(kind, runs, settings, **how)
+    return said.getvalue().splitlines(), returned
+
+
+def call(kind: str, runs: Sequence[ProfilingResults], settings: Mapping[str, Any], **how: Any) -> Any:
+    """What the function of a kind returns. CommandError for what goes wrong."""
     import re
 
     from scope_profiler import EventDataUnavailableError, plotting_scripts
 
     function = getattr(plotting_scripts, KINDS[kind][0])
     data = runs[0] if kind == "callgraph" and len(runs) == 1 else runs
-    said = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
-            returned = function(data, **_settings(arguments, kind), **how)
+        return function(data, **settings, **how)
     except re.error as error:
         raise CommandError(f"{error.pattern!r} is not a regular expression: {error}") from None
     except (ValueError, ImportError, RuntimeError, EventDataUnavailableError) as error:
@@ -187,7 +205,6 @@ def draw(kind: str, runs: Sequence[ProfilingResults], arguments: argparse.Namesp
     except OSError as error:
         where = error.filename if error.filename is not None else how.get("filepath") or how.get("data_filepath") or kind
         raise CommandError(f"{os.fspath(where)}: {one_line(error.strerror or error)}") from None
-    return said.getvalue().splitlines(), returned
 
 
 def write_statistics(path: str, runs: Sequence[ProfilingResults], arguments: argparse.Namespace) -> None:

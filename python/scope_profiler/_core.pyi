@@ -90,6 +90,8 @@ class Run:
         """Names of the regions of calls that are open now, one entry per open call."""
     def call_counts(self) -> dict[str, int]:
         """Entries so far by region name (open ones included), in order of creation."""
+    def overhead(self) -> tuple[int, float]:
+        """(calls, ns of one): how many there are so far, and what recording one takes at least, measured now."""
     def lane(self) -> int:
         """Key of the lane the caller is on: its task's index, else -2 - its thread's number."""
     def ticks(self) -> int: ...

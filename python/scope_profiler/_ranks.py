@@ -12,6 +12,7 @@ from . import _core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from ._core import Profile
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .profile_config import ProfilingConfig
 
 __all__ = ["Team", "begin"]
+
+_SUMMED = ("overhead_calls", "overhead_ns")  # in the metadata, over all ranks
 
 
 def begin(config: ProfilingConfig) -> None:
@@ -46,11 +49,12 @@ def begin(config: ProfilingConfig) -> None:
 class Team:
     """The ranks at one ``finalize()``, and what each of them has."""
 
-    def __init__(self, link: Link, calls: int) -> None:
+    def __init__(self, link: Link, calls: int, metadata: Mapping[str, Any]) -> None:
         import json
 
         self._link = link
         own = {"rank": link.rank, "host": os.uname().nodename, "calls": calls}
+        own.update((name, metadata[name]) for name in _SUMMED if name in metadata)
         shared, self.missing = _core.share_ranks(link, json.dumps(own).encode() + b"\n")
         self.members: list[dict[str, Any]] = [json.loads(line) for line in shared.splitlines()]
         self.calls = sum(int(member["calls"]) for member in self.members)
@@ -61,7 +65,8 @@ class Team:
         nodes = len({member["host"] for member in self.members})
         threads = int(metadata.get("omp_num_threads", 1))
         metadata.pop("mpi_rank", None)  # the file is of all ranks
-        return {**metadata, "mpi_size": size, "num_nodes": nodes, "total_cores": size * threads}
+        sums = {name: sum(int(member.get(name, 0)) for member in self.members) for name in _SUMMED}
+        return {**metadata, **sums, "mpi_size": size, "num_nodes": nodes, "total_cores": size * threads}
 
     def collect(self, profile: Profile) -> Profile | None:
         """The profiles of all ranks as one, on rank 0."""

@@ -35,6 +35,8 @@ _SHARED = (
     "track_threads", "track_async", "capture_region_source", "metadata_detail", "buffer_limit", "enable_tags", "clock", "spool_limit", "spool_policy",
 )  # fmt: skip
 
+_SUMMED = ("lost_calls", "overhead_calls", "overhead_ns")  # in the metadata, over all processes
+
 _number = 0  # of the last directory that this process made
 
 
@@ -118,12 +120,12 @@ class Workers:
             return profile
         workers = [found[worker] for worker in sorted(found, key=_age)]
         names: list[str | None] = [_own_name(), *(_text(one.metadata.get("process_name")) for one in workers)]
-        lost = sum(int(one.metadata.get("lost_calls", 0)) for one in (profile, *workers))
+        sums = {name: sum(int(one.metadata.get(name, 0)) for one in (profile, *workers)) for name in _SUMMED}
         # Whatever else a worker says about itself would be taken for what is said of the whole.
         parts = [
             _core.replace_profile(one, metadata={"start_time_ns": one.metadata["start_time_ns"]}) for one in workers
         ]
-        metadata = {**profile.metadata, **({"lost_calls": lost} if lost else {})}
+        metadata = {**profile.metadata, **{name: total for name, total in sums.items() if total}}
         return _core.stack_profiles([_core.replace_profile(profile, metadata=metadata), *parts], names, align=True)
 
     @property

@@ -223,7 +223,7 @@ class Recording:
         from ._core import replace_profile
         from ._ranks import Team
 
-        team = Team(link, profile.call_count)
+        team = Team(link, profile.call_count, profile.metadata)
         profile = replace_profile(profile, metadata=team.describe(profile.metadata))
         path = self._next_path(team.calls)
         if path is not None and self.config.output_format == "hdf5":
@@ -359,6 +359,8 @@ class Recording:
         from ._core import now_ns
 
         metadata = dict({**self.native_metadata(), **self.config.metadata}, finalize_time_ns=now_ns())
+        calls, ns = self.run.overhead()
+        metadata.update(overhead_calls=calls, overhead_ns=int(calls * ns))
         lost = self.run.lost
         if lost:
             metadata["lost_calls"] = lost

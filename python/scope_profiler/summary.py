@@ -620,6 +620,25 @@ def _notes(results: ProfilingResults, title: str, tree: _Tree, columns: Sequence
     return lines
 
 
+def _overhead(results: ProfilingResults, tree: _Tree, session: int) -> list[str]:
+    """What recording has cost, by the run's own measure."""
+    calls, ns = results._integer("overhead_calls"), results._integer("overhead_ns")
+    if not calls or not ns:
+        return []
+    seconds = ns / _NS
+    line = f"  profiler overhead: {calls:,} call{'' if calls == 1 else 's'} x {ns / calls:.0f} ns = {seconds:.2g} s"
+    busy = sorted((count for _, _, count, _ in tree.threads if count), reverse=True)
+    if len(busy) > 1:
+        # They record at the same time: what takes longer for it takes longer by the part of one of them.
+        seconds *= busy[0] / sum(busy)
+        session = max((most for path in _sessions(tree.roots) for most in path.rank_totals), default=0)
+    whole = session / _NS if session else results.total_time or 0.0
+    if whole > 0:
+        share = f"{100 * seconds / whole:.2g} % of the {'session' if session else 'run'}"
+        line += f" on {len(busy)} threads, at most {share} on one of them" if len(busy) > 1 else f" ({share})"
+    return [line, ""]
+
+
 def _summed(results: ProfilingResults) -> bool:
     return results._profile is not None and results._profile.aggregate
 
@@ -693,6 +712,8 @@ def print_results(
         whole = include is None and not exclude
         lines += _concurrency(results, tree, ranks, whole)
         lines += [*_box("Info", _notes(results, title, tree, names, exclusive_mode)), ""]
+        if whole and ranks is None:
+            lines += _overhead(results, tree, session)
     _write(stream, lines)
 
 

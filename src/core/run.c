@@ -406,6 +406,17 @@ uint64_t sp_run_entries(sp_run *run, uint32_t region)
     return entries;
 }
 
+uint64_t *sp_run_all_entries(sp_run *run, size_t *count)
+{
+    pthread_mutex_lock(&run->lock);
+    sp_run_scan(run);
+    *count = run->region_count;
+    uint64_t *entries = malloc((*count ? *count : 1) * sizeof *entries);
+    for (size_t i = 0; entries && i < *count; i++) entries[i] = run->regions[i]->entries;
+    pthread_mutex_unlock(&run->lock);
+    return entries;
+}
+
 typedef struct peeked {
     int64_t *starts, *ends;
     size_t count, size;

@@ -196,6 +196,9 @@ bool sp_run_has_unreported(sp_run *run);
 /* Entries of a region so far. */
 uint64_t sp_run_entries(sp_run *run, uint32_t region);
 
+/* Those of all *count regions by id, malloc'ed; NULL without memory. */
+uint64_t *sp_run_all_entries(sp_run *run, size_t *count);
+
 /* CPU and end of every row up to date; with run->lock held. */
 void sp_run_sample_threads(sp_run *run);
 

@@ -12,6 +12,7 @@
 #include "formats/spool.h"
 #include "python/call_probe.h"
 #include "python/profile_object.h"
+#include "python/overhead.h"
 #include "python/recorder.h"
 #include "python/records.h"
 #include "python/task_wrapper.h"
@@ -381,12 +382,8 @@ static PyObject *run_open_calls(PyObject *self, PyObject *none)
 static PyObject *run_call_counts(PyObject *self, PyObject *none)
 {
     sp_run *run = ((sp_run_object *)self)->run;
-    pthread_mutex_lock(&run->lock);
-    sp_run_scan(run);
-    const size_t count = run->region_count;
-    uint64_t *entries = malloc((count ? count : 1) * sizeof *entries);
-    for (size_t i = 0; entries && i < count; i++) entries[i] = run->regions[i]->entries;
-    pthread_mutex_unlock(&run->lock);
+    size_t count;
+    uint64_t *entries = sp_run_all_entries(run, &count);
     if (entries == NULL) return PyErr_NoMemory();
     PyObject *counts = PyDict_New();
     for (size_t i = 0; counts && i < count; i++) {
@@ -545,6 +542,8 @@ static PyMethodDef run_methods[] = {
     {"task_records", sp_run_task_records, METH_NOARGS, "A TaskRecord for every task and greenlet, in order of creation."},
     {"current_thread", sp_run_current_thread_record, METH_NOARGS,
      "The calling thread's ThreadRecord; registers it. RuntimeError once the run is gone."},
+    {"overhead", sp_run_overhead, METH_NOARGS,
+     "(calls, ns of one): how many there are so far, and what recording one takes at least, measured now."},
     {"lane", run_lane, METH_NOARGS, "Key of the lane the caller is on: its task's index, else -2 - its thread's row index."},
     {"ticks", run_ticks, METH_NOARGS, "Now, on the clock that calls are stamped with."},
     {"to_ns", run_to_ns, METH_O, "Ticks as ns of time.perf_counter_ns()."},

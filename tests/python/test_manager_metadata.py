@@ -381,6 +381,7 @@ def test_minimal_metadata_names_no_person_host_or_path(pm, monkeypatch):
     assert set(metadata) == {
         "timestamp", "platform", "chip_information", "python_version", "scope_profiler_version", "omp_num_threads",
         "mpi_size", "total_cores", "num_nodes", "start_time_ns", "finalize_time_ns", "label",
+        "overhead_calls", "overhead_ns",
     }  # fmt: skip
     assert metadata["omp_num_threads"] == metadata["total_cores"] == 3 and metadata["mpi_size"] == metadata["num_nodes"] == 1
     assert metadata["scope_profiler_version"] == sp.__version__ and metadata["label"] == "lab"

@@ -1,0 +1,164 @@
+"""What the profiler says that its own recording has cost."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import threading
+from itertools import repeat
+from time import perf_counter_ns
+
+import pytest
+
+import scope_profiler as sp
+
+LINE = re.compile(
+    r"^  profiler overhead: ([\d,]+) calls? x (\d+) ns = ([\d.e-]+) s"
+    r"(?: \(([\d.e-]+) % of the (session|run)\)| on (\d+) threads, at most ([\d.e-]+) % of the (session|run) on one of them)$"
+)
+
+
+def enter(pm, calls):
+    region = pm.region("r")
+    for _ in repeat(None, calls):
+        with region:
+            pass
+
+
+def summary(results, **options):
+    text = io.StringIO()
+    results.print_summary(stream=text, **options)
+    return text.getvalue()
+
+
+def the_line(results):
+    found = [line for line in summary(results).splitlines() if "overhead" in line]
+    assert found == [line for line in summary(results).splitlines() if line][-1:]  # at the very end, once
+    return LINE.match(found[0]).groups()
+
+
+def test_the_last_line_multiplies_calls_with_what_one_costs(pm):
+    with pm.session(output=None, verbose=False, return_results=True) as run:
+        enter(pm, 100_000)
+    calls, each, seconds, share, what, *_ = the_line(run.results)
+    assert calls == "100,001" and what == "session"
+    metadata = run.results.metadata
+    assert metadata["overhead_calls"] == 100_001
+    assert int(each) == round(metadata["overhead_ns"] / 100_001) > 0
+    assert float(seconds) == pytest.approx(metadata["overhead_ns"] / 1e9, rel=0.06)
+    session = run.results["scope_profiler.session"].total_duration
+    assert float(share) == pytest.approx(100 * metadata["overhead_ns"] / 1e9 / session, rel=0.06)
+
+
+def test_without_a_session_the_share_is_of_the_run(pm):
+    pm.setup(output=None)
+    enter(pm, 1000)
+    assert the_line(pm.finalize(verbose=False, return_results=True))[4] == "run"
+
+
+@pytest.mark.parametrize("settings", [{}, {"track_threads": True}, {"track_async": True}], ids=["plain", "threads", "tasks"])
+@pytest.mark.uninstrumented
+def test_it_is_never_more_than_the_calls_took(pm, settings):
+    """Of many measures none is above what the same calls have taken together with the loop around them."""
+    pm.setup(output=None, **settings)
+    run = pm._state.recording.run
+    best = min(_timed(pm, 20_000) for _ in range(20))
+    for _ in range(20):
+        calls, ns = run.overhead()
+        assert 0 < ns <= best
+    assert calls == 400_000
+
+
+def _timed(pm, calls):
+    start = perf_counter_ns()
+    enter(pm, calls)
+    return (perf_counter_ns() - start) / calls
+
+
+def test_measuring_leaves_nothing_behind(pm):
+    pm.setup(output=None, track_async=True)
+    run = pm._state.recording.run
+    with pm.region("around"):
+        for _ in range(5):
+            assert run.overhead()[0] == 1 + run.call_counts().get("inside", 0)
+            with pm.region("inside"):
+                run.overhead()
+    results = pm.finalize(verbose=False, return_results=True)
+    assert {name: results[name].num_calls for name in results.region_names} == {"around": 1, "inside": 5}
+    assert sorted(results["inside"][0].parent_ids) == [results["around"][0].call_ids[0]] * 5
+    assert pm.registered_regions() == ("around", "inside")
+
+
+def test_measuring_while_others_record(pm, soak):
+    """The thread that measures has another log for a moment; the others, and its own afterwards, lose nothing."""
+    pm.setup(output=None, track_threads=True)
+    run, calls = pm._state.recording.run, 200_000 if soak else 20_000
+    threads = [threading.Thread(target=enter, args=(pm, calls)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(50):
+        run.overhead()
+        enter(pm, 10)
+    for thread in threads:
+        thread.join()
+    assert pm.finalize(verbose=False, return_results=True)["r"].num_calls == 3 * calls + 500
+
+
+def test_on_several_threads_the_share_is_that_of_the_busiest(pm):
+    with pm.session(output=None, verbose=False, return_results=True, track_threads=True) as run:
+        threads = [threading.Thread(target=enter, args=(pm, calls)) for calls in (10_000, 30_000)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    calls, *_, count, share, what = the_line(run.results)
+    assert (calls, count, what) == ("40,001", "3", "session")
+    seconds = run.results.metadata["overhead_ns"] / 1e9 * 30_000 / 40_001
+    assert float(share) == pytest.approx(100 * seconds / run.results["scope_profiler.session"].total_duration, rel=0.06)
+
+
+def test_it_is_in_files_and_json(pm, tmp_path):
+    for name in ("run.h5", "run.json"):
+        with pm.session(output=tmp_path / name, verbose=False):
+            enter(pm, 10)
+        loaded = sp.load(tmp_path / name)
+        assert loaded.metadata["overhead_calls"] == 11 and loaded.metadata["overhead_ns"] > 0
+        assert the_line(loaded)[0] == "11"
+
+
+def test_each_checkpoint_tells_of_the_run_so_far(pm):
+    pm.setup(output=None)
+    for calls in (10, 30):
+        enter(pm, 10 if calls == 10 else 20)
+        assert pm.finalize(verbose=False, return_results=True).metadata["overhead_calls"] == calls
+
+
+def test_no_line_where_notes_regions_or_ranks_are_left_out_or_nothing_is_known(pm):
+    pm.setup(output=None)
+    enter(pm, 10)
+    results = pm.finalize(verbose=False, return_results=True)
+    assert "overhead" in summary(results)
+    for options in ({"suppress_notes": True}, {"include": "r"}, {"ranks": [0]}):
+        assert "overhead" not in summary(results, **options)
+    del results.metadata["overhead_ns"]
+    assert "overhead" not in summary(results)
+
+
+WORKERS = """
+import multiprocessing, scope_profiler as sp
+def work(calls):
+    for _ in range(calls):
+        with sp.region("w"): pass
+if __name__ == "__main__":
+    with sp.session(output="all.h5", verbose=False, follow_processes=True):
+        workers = [multiprocessing.get_context("fork").Process(target=work, args=(calls,)) for calls in (100, 200)]
+        [worker.start() for worker in workers]; [worker.join() for worker in workers]
+"""
+
+
+def test_followed_processes_are_summed(tmp_path):
+    subprocess.run([sys.executable, "-c", WORKERS], cwd=tmp_path, check=True)
+    metadata = sp.load(tmp_path / "all.h5").metadata
+    assert metadata["overhead_calls"] == 301 and metadata["overhead_ns"] > 0

@@ -102,6 +102,14 @@ class Run:
     rank: int  # that collected calls are of
     def note_metadata(self, text: str) -> None:
         """Put the run's metadata (JSON text) into the spool."""
+    def note_scope(self, scope: int, lane: int, start: int, end: int, text: str, /) -> int:
+        """Tell the spool of a metadata scope (JSON text; times in ticks): 0 as its end begins it, and the result ends it."""
+    def note_outcome(self, lane: int, start: int, region: str, text: str, /) -> None:
+        """Tell the spool of the metadata of one call."""
+    def mark_values(self) -> int:
+        """What the spool knows of scopes and outcomes until now, for drop_values()."""
+    def drop_values(self, mark: int, /) -> None:
+        """The calls they belong to are in a file."""
     def tables(self) -> Profile:
         """The tables of threads and tasks as they are now: a Profile without calls."""
     def thread_records(self) -> list[ThreadRecord]: ...
@@ -501,7 +509,11 @@ def percentiles(chunks: Sequence[tuple[Buffer, Buffer]], ranks: Sequence[float])
 # -- spools (spool_object.c) --------------------------------------------------------------------------------------------
 
 def read_spool(path: str, rank: int = 0, /) -> tuple[Profile, dict[str, Any]]:
-    """What a spool holds that no file has, and {"open_calls", "damaged_bytes", "limited", "incomplete"}."""
+    """What a spool holds that no file has, and {"open_calls", "damaged_bytes", "limited", "incomplete", "values"}.
+
+    ``values``: what was noted of single calls, as (region of an outcome or None, number of a scope, lane, start ns, end ns or None,
+    JSON text); and the lane of each call in column order, int64, as bytes.
+    """
 
 def inspect_spool(path: str) -> dict[str, Any]:
     """{"pid", "alive", "track_threads", "track_async", "start_ns", "output"} of a spool."""

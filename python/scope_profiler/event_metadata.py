@@ -20,57 +20,83 @@ if TYPE_CHECKING:
 
     from ._core import Profile, Run
 
-    OpenScope = tuple[int, int, dict[str, Any]]  # lane, start in ticks, values
+    OpenScope = tuple[int, int, dict[str, Any], int]  # lane, start in ticks, values, what the spool ends it by
     Scope = tuple[int, int, dict[str, Any]]  # start ns, end ns, values
 
-__all__ = ["EventMetadata", "encode"]
+__all__ = ["EventMetadata", "encode", "recovered"]
 
 NEVER = (1 << 63) - 1
+SHARED = 1000  # values whose text is remembered for the next call that has them
 
 
 class EventMetadata:
-    """The metadata of one run's calls. Adding is safe from any thread, during a collection too."""
+    """The metadata of one run's calls. Adding is safe from any thread, during a collection too.
 
-    __slots__ = ("_closed", "_open", "_outcomes", "_run")
+    The run's spool is told of each, for the process that is killed before it writes its file.
+    """
+
+    __slots__ = ("_closed", "_open", "_outcomes", "_run", "_spooled", "_texts")
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._spooled = run.spool_path is not None
+        self._texts: dict[int, tuple[dict[str, Any], str]] = {}  # of values that calls share, by identity
         self._open: dict[int, OpenScope] = {}  # by identity
         self._closed: list[tuple[int, int, int, dict[str, Any]]] = []
         self._outcomes: list[tuple[str, int, int, dict[str, Any]]] = []
 
     def open(self, values: dict[str, Any]) -> OpenScope:
         """A scope starts now on the caller's lane; ``values`` may change until it is given to :meth:`close`."""
-        scope = (self._run.lane(), self._run.ticks(), values)
+        lane, start = self._run.lane(), self._run.ticks()
+        number = self._run.note_scope(0, lane, start, 0, encode(values)) if self._spooled else 0
+        scope = (lane, start, values, number)
         self._open[id(scope)] = scope
         return scope
 
     def close(self, scope: OpenScope) -> None:
         """The scope ends now."""
-        lane, start, values = scope
+        lane, start, values, number = scope
+        end = self._run.ticks()
         # Into the list first: a collection in between sees it twice, which is harmless, rather than not at all.
-        self._closed.append((lane, start, self._run.ticks(), dict(values)))
+        self._closed.append((lane, start, end, dict(values)))
         self._open.pop(id(scope), None)
+        if self._spooled:
+            self._run.note_scope(number, lane, start, end, encode(values))
 
     def add_scope(self, lane: int, start: int, end: int, values: dict[str, Any]) -> None:
-        """A scope that is over; times in ticks."""
+        """A scope that is over; times in ticks. ``values`` do not change any more."""
         self._closed.append((lane, start, end, values))
+        if self._spooled:
+            self._run.note_scope(0, lane, start, end, self._text(values))
 
     def add_outcome(self, region: str, lane: int, start: int, values: dict[str, Any]) -> None:
         """Values of the one call of ``region`` on ``lane`` that started at this tick."""
         self._outcomes.append((region, lane, start, values))
+        if self._spooled:
+            self._run.note_outcome(lane, start, region, self._text(values))
+
+    def _text(self, values: dict[str, Any]) -> str:
+        known = self._texts.get(id(values))
+        if known is not None and known[0] is values:
+            return known[1]
+        text = encode(values)
+        if len(self._texts) < SHARED:
+            self._texts[id(values)] = values, text
+        return text
 
     @property
     def used(self) -> bool:
         """Whether some call may have metadata."""
         return bool(self._open or self._closed or self._outcomes)
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> tuple[int, int, int]:
         """To be taken before a collection and given to :meth:`drop` once it is safe."""
-        return len(self._closed), len(self._outcomes)
+        return len(self._closed), len(self._outcomes), self._run.mark_values() if self._spooled else 0
 
-    def drop(self, mark: tuple[int, int]) -> None:
+    def drop(self, mark: tuple[int, int, int]) -> None:
         """Forget what was over at ``mark``: every call it could belong to is reported."""
+        if self._spooled:
+            self._run.drop_values(mark[2])
         del self._closed[: mark[0]]
         del self._outcomes[: mark[1]]
 
@@ -90,13 +116,52 @@ class EventMetadata:
         for lane, start, end, values in reversed(closed):  # the outer of two equal scopes closed last: it comes first
             # A decorated call's scope is the call itself: it must not end up 1 ns too short by rounding.
             lanes.setdefault(lane, []).append((to_ns(start) - 1, to_ns(end) + 1, values))
-        for lane, start, values in still_open:
+        for lane, start, values, _ in still_open:
             lanes.setdefault(lane, []).append((to_ns(start) - 1, NEVER, dict(values)))
         for lane, scopes in lanes.items():
             calls.add_scopes(lane, scopes)
         for region, lane, start, values in outcomes:
             calls.add_outcome(region, lane, to_ns(start), values)
         return calls.texts()
+
+
+def recovered(profile: Profile, notes: list[tuple[str | None, int, int, int, int | None, str]], lane_keys: bytes) -> dict[int, str]:
+    """JSON text by row of ``profile``, from what a spool has noted of its calls (:func:`_core.read_spool`).
+
+    Rows that have metadata already, of calls that were open, keep it. What is no JSON object is left out.
+    """
+    import json
+
+    import numpy as np
+
+    calls = _Calls(profile, np.frombuffer(lane_keys, dtype=np.int64))
+    still_open: dict[int, tuple[int, Scope]] = {}  # by number
+    closed: list[tuple[int, Scope]] = []
+    for region, number, lane, start, end, text in notes:
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(values, dict):
+            continue
+        if region is not None:
+            calls.add_outcome(region, lane, start, values)
+        elif end is None:
+            still_open[number] = (lane, (start - 1, NEVER, values))
+        else:
+            still_open.pop(number, None)
+            closed.append((lane, (start - 1, end + 1, values)))
+    lanes: dict[int, list[Scope]] = {}
+    for lane, scope in [*reversed(closed), *still_open.values()]:
+        lanes.setdefault(lane, []).append(scope)
+    for lane, found in lanes.items():
+        calls.add_scopes(lane, found)
+    texts = calls.texts()
+    for index, row in enumerate(profile.rows):
+        if row[8] is not None and index in texts:
+            pairs = zip(json.loads(texts[index]), json.loads(row[8]), strict=True)
+            texts[index] = json.dumps([{**values, **marks} for values, marks in pairs])
+    return texts
 
 
 class _Calls:

@@ -40,7 +40,8 @@ def recover(path: StrPath) -> tuple[ProfilingResults, dict[str, Any]]:
     rank = _rank(profile)
     if rank:
         profile, facts = _core.read_spool(os.fspath(path), rank)
-    return ProfilingResults._from_profile(_with_metadata(profile), file_path=path), facts
+    profile = _with_metadata(profile, *facts.pop("values"))
+    return ProfilingResults._from_profile(profile, file_path=path), facts
 
 
 def _rank(profile: Profile) -> int:
@@ -49,11 +50,16 @@ def _rank(profile: Profile) -> int:
     return rank if isinstance(rank, int) and 0 < rank < 1 << 31 else 0
 
 
-def _with_metadata(profile: Profile) -> Profile:
+def _with_metadata(profile: Profile, notes: list[Any], lanes: bytes) -> Profile:
     found = dict(profile.metadata)
     noted = _parse(found.pop("spool_metadata", "{}"))
     # What the reader found out itself is nearer to the truth.
-    return _core.replace_profile(profile, metadata={**noted, **found})
+    texts = None
+    if notes and profile.call_count:
+        from .event_metadata import recovered
+
+        texts = recovered(profile, notes, lanes) or None
+    return _core.replace_profile(profile, metadata={**noted, **found}, event_metadata=texts)
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 #include "analysis/wrap.h"
 #include "core/note.h"
 #include "core/registry.h"
+#include "core/sort.h"
 #include "core/task.h"
 #include "platform/platform.h"
 
@@ -167,7 +168,7 @@ static sp_status note_choice(sp_collection *c, sp_error *error)
             }
         }
     }
-    qsort(marks + logs, used - logs, sizeof *marks, sp_mark_compare);
+    sp_sort(marks + logs, used - logs, sizeof *marks, sp_mark_compare);
     pthread_mutex_lock(&run->lock);
     sp_note_collect(run, c->number, marks, logs, used - logs);
     pthread_mutex_unlock(&run->lock);

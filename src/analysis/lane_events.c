@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/wrap.h"
+#include "core/sort.h"
 
 /* -- the lanes of a rank ---------------------------------------------------------------------------------------------- */
 
@@ -123,7 +124,7 @@ static bool has_track(const sp_tracks *tracks, int64_t lane)
 {
     const sp_track key = {.lane = lane};
     return tracks->track_count &&
-        bsearch(&key, tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_kind) != NULL;
+        sp_find(&key, tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_kind) != NULL;
 }
 
 static void add_idle_lanes(sp_rank_lanes *lanes, const sp_tracks *tracks, sp_lane_names *names)
@@ -139,13 +140,13 @@ static void add_idle_lanes(sp_rank_lanes *lanes, const sp_tracks *tracks, sp_lan
         const bool idle = profile->tasks[i].rank == tracks->rank && key.lane >= 0;
         if (idle && !has_track(tracks, key.lane)) add_lane(lanes, key, NULL, names);
     }
-    qsort(lanes->lanes, lanes->count, sizeof *lanes->lanes, entries_by_kind);
+    sp_sort(lanes->lanes, lanes->count, sizeof *lanes->lanes, entries_by_kind);
 }
 
 const sp_lane_entry *sp_rank_lanes_find(const sp_rank_lanes *lanes, int64_t lane)
 {
     const sp_lane_entry wanted = {.key = {.lane = lane}};
-    return lanes->count ? bsearch(&wanted, lanes->lanes, lanes->count, sizeof wanted, entries_by_kind) : NULL;
+    return sp_find(&wanted, lanes->lanes, lanes->count, sizeof wanted, entries_by_kind);
 }
 
 static void find_creations(sp_rank_lanes *lanes, const lives *l)
@@ -161,7 +162,7 @@ static void find_creations(sp_rank_lanes *lanes, const lives *l)
         made->created = true;
     }
     if (lanes->creation_count == 0) return;
-    qsort(lanes->creations, lanes->creation_count, sizeof *lanes->creations, by_lane_and_time);
+    sp_sort(lanes->creations, lanes->creation_count, sizeof *lanes->creations, by_lane_and_time);
 }
 
 sp_status sp_rank_lanes_make(sp_rank_lanes *lanes, sp_tracks *tracks, sp_lane_names *names, bool idle, int64_t origin,
@@ -176,7 +177,7 @@ sp_status sp_rank_lanes_make(sp_rank_lanes *lanes, sp_tracks *tracks, sp_lane_na
         sp_rank_lanes_free(lanes);
         return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the lanes of rank %u", tracks->rank);
     }
-    if (tracks->track_count) qsort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_kind);
+    sp_sort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_kind);
     for (size_t t = 0; t < tracks->track_count; t++) add_lane(lanes, tracks->tracks[t], &tracks->tracks[t], names);
     lives l = {.origin = origin};
     if (!sp_profile_get_int(profile, "start_time_ns", &l.start)) return SP_OK;

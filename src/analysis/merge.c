@@ -7,6 +7,7 @@
 #include "analysis/path_summary.h"
 #include "analysis/resolve.h"
 #include "analysis/wrap.h"
+#include "core/sort.h"
 
 /* -- hash table from a key to a number -------------------------------------------------------------------------------- */
 
@@ -147,13 +148,13 @@ static bool order_rows(plan *p)
     for (size_t i = 0; ok && i < out->row_count; i++) {
         places[i] = (placed_row){.rank = out->rows[i].rank, .place = (uint32_t)i};
     }
-    if (ok) qsort(places, out->row_count, sizeof *places, by_rank_then_place);
+    if (ok) sp_sort(places, out->row_count, sizeof *places, by_rank_then_place);
     for (size_t i = 0; ok && i < out->row_count; i++) {
         rows[i] = out->rows[places[i].place];
         number[places[i].place] = (uint32_t)i;
     }
     for (size_t i = 0; ok && i < p->piece_count; i++) p->pieces[i].row = number[p->pieces[i].row];
-    if (ok) qsort(p->pieces, p->piece_count, sizeof *p->pieces, by_row_then_part);
+    if (ok) sp_sort(p->pieces, p->piece_count, sizeof *p->pieces, by_row_then_part);
     if (ok) {
         free(out->rows);
         out->rows = rows;
@@ -430,10 +431,10 @@ static bool add_processes(plan *p)
         const size_t before = out->process_count;
         for (size_t k = 0; k < p->parts[i]->process_count; k++) {
             const sp_process_info *process = &p->parts[i]->processes[k];
-            const bool known = before && bsearch(&process->rank, out->processes, before, sizeof *process, by_rank_alone);
+            const bool known = sp_find(&process->rank, out->processes, before, sizeof *process, by_rank_alone);
             if (!known && !add_process(out, process)) return false;
         }
-        if (out->process_count) qsort(out->processes, out->process_count, sizeof *out->processes, by_process_rank);
+        sp_sort(out->processes, out->process_count, sizeof *out->processes, by_process_rank);
     }
     return true;
 }
@@ -906,8 +907,8 @@ static bool join_paths(plan *p)
         sp_path_summary_free(out);
         return false;
     }
-    qsort(out->rows, out->row_count, sizeof *out->rows, by_rank_then_node);
-    qsort(out->threads, out->thread_count, sizeof *out->threads, by_rank_then_thread);
+    sp_sort(out->rows, out->row_count, sizeof *out->rows, by_rank_then_node);
+    sp_sort(out->threads, out->thread_count, sizeof *out->threads, by_rank_then_thread);
     p->out->stored_paths = out;
     return true;
 }

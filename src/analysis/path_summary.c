@@ -7,6 +7,7 @@
 #include "analysis/percentile.h"
 #include "analysis/row_sums.h"
 #include "analysis/wrap.h"
+#include "core/sort.h"
 
 #define NO_NODE SP_PATH_NONE
 /* In node_of: the call's own region is left out, and this is the node of the nearest caller that is not. */
@@ -286,7 +287,7 @@ static void close_threads(builder *b, thread_table *table)
 {
     if (table->column == NULL) return;
     const size_t count = b->out->thread_count - table->first;
-    if (count) qsort(b->out->threads + table->first, count, sizeof(sp_thread_usage), compare_usage);
+    sp_sort(b->out->threads + table->first, count, sizeof(sp_thread_usage), compare_usage);
     sp_lane_tops_free(&table->tops);
     free(table->until);
 }
@@ -532,7 +533,7 @@ static interval *sorted_intervals(const sp_profile *profile, const sp_row *row)
         intervals[i].end = profile->columns[SP_COLUMN_END][row->first + i];
         if (i && intervals[i].start < intervals[i - 1].start) sorted = false;
     }
-    if (intervals && !sorted) qsort(intervals, row->count, sizeof *intervals, compare_intervals);
+    if (intervals && !sorted) sp_sort(intervals, row->count, sizeof *intervals, compare_intervals);
     return intervals;
 }
 
@@ -862,7 +863,7 @@ sp_path_summary *sp_path_stream_finish(sp_path_stream *stream)
     builder *b = &stream->b;
     if (b->status == SP_OK) b->status = flush_rank(b, stream->rank);
     if (b->status == SP_OK) {
-        if (b->out->thread_count) qsort(b->out->threads, b->out->thread_count, sizeof(sp_thread_usage), compare_usage);
+        sp_sort(b->out->threads, b->out->thread_count, sizeof(sp_thread_usage), compare_usage);
         out = b->out;
         b->out = NULL;
     }

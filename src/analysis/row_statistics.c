@@ -6,6 +6,7 @@
 
 #include "analysis/percentile.h"
 #include "analysis/wrap.h"
+#include "core/sort.h"
 
 /* Sums in this function are exact: int64 ns hold 292 years. */
 void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_row_statistics *out)
@@ -115,7 +116,7 @@ static size_t gather(const durations *d, const range *r, uint64_t *values)
         const uint64_t value = ordered(d, i);
         if (inside(r, value)) values[found++] = value;
     }
-    qsort(values, found, sizeof *values, compare_values);
+    sp_sort(values, found, sizeof *values, compare_values);
     return found;
 }
 

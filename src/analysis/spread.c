@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "analysis/percentile.h"
+#include "core/sort.h"
 
 #define RANKS ((size_t)2 * SP_PERCENTILE_COUNT) /* of each percentile the calls below and above it */
 #define OCTAVES 64
@@ -146,7 +147,7 @@ static bool keep(const sp_spread *spread, size_t at, const int64_t *durations, s
     uint64_t ranks[RANKS];
     double shares[SP_PERCENTILE_COUNT];
     int64_t values[RANKS];
-    qsort(p->kept, p->count, sizeof *p->kept, compare);
+    sp_sort(p->kept, p->count, sizeof *p->kept, compare);
     wanted_ranks(p->count, ranks, shares);
     for (size_t i = 0; i < RANKS; i++) values[i] = p->kept[ranks[i]];
     put_percentiles(spread, at, values);

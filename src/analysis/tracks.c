@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analysis/wrap.h"
+#include "core/sort.h"
 
 /* -- order ------------------------------------------------------------------------------------------------------------ */
 
@@ -134,7 +135,7 @@ static sp_status group_by_lane(sp_tracks *tracks, sp_error *error)
     if (status != SP_OK) return status;
     uint32_t *grouped = NULL;
     if (!count_lanes(tracks, &places)) goto failed;
-    qsort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_lane);
+    sp_sort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_lane);
     for (uint64_t i = 0, first = 0; i < tracks->track_count; first += tracks->tracks[i++].count) {
         tracks->tracks[i].first = first;
         *sp_lane_tops_find(&places, tracks->tracks[i].lane) = (uint32_t)first;
@@ -320,7 +321,7 @@ static sp_status spread_overlaps(sp_tracks *tracks, sp_error *error)
         if (status == SP_ERR_NESTING) status = spread_lane(tracks, i) ? SP_OK : SP_ERR_NO_MEMORY;
         if (status != SP_OK) return no_memory(error, tracks);
     }
-    if (tracks->track_count > lanes) qsort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_lane);
+    if (tracks->track_count > lanes) sp_sort(tracks->tracks, tracks->track_count, sizeof *tracks->tracks, by_lane);
     return SP_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "core/sort.h"
 
 #define RANKS_MOST 10000000
 
@@ -115,7 +116,7 @@ static int choose_ranks(const cli *c, const sp_profile *profile, const char *pat
         }
     }
     if (count == 0) return 0;
-    qsort(out->ranks, count, sizeof *out->ranks, by_number);
+    sp_sort(out->ranks, count, sizeof *out->ranks, by_number);
     for (size_t i = 0; i < count; i++) {
         if (i == 0 || out->ranks[i] != out->ranks[i - 1]) out->ranks[kept++] = out->ranks[i];
     }

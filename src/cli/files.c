@@ -160,12 +160,12 @@ static uint32_t rank_of(const sp_profile *profile)
 
 sp_status cli_read_spool(const char *path, sp_profile **out, sp_salvage *salvage, sp_error *error)
 {
-    sp_status status = sp_spool_read(path, 0, out, salvage, error);
+    sp_status status = sp_spool_read(path, 0, out, salvage, NULL, error);
     const uint32_t rank = status == SP_OK ? rank_of(*out) : 0;
     if (rank) {
         sp_profile_release(*out);
         *out = NULL;
-        status = sp_spool_read(path, rank, out, salvage, error);
+        status = sp_spool_read(path, rank, out, salvage, NULL, error);
     }
     if (status == SP_OK) note_metadata(*out);
     return status;

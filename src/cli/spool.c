@@ -11,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "core/clock.h"
+#include "core/sort.h"
 #include "formats/spool.h"
 
 static const cli_option recover_options[] = {
@@ -86,6 +87,9 @@ static int dispose(const cli *c, const char *path, const sp_spool_info *info, co
     if (cli_flag(c, "keep")) return 0;
     if (info->alive) {
         sp_text_add(out, "its process is still running, so the spool stays\n");
+    } else if (salvage->values) {
+        sp_text_printable(out, path);
+        sp_text_add(out, " stays, because it has metadata of single calls, which the Python command recovers\n");
     } else if (salvage->damaged_bytes) {
         sp_text_printable(out, path);
         sp_text_add(out, " stays, because part of it could not be understood\n");
@@ -178,7 +182,7 @@ static void add_regions(const sp_profile *profile, size_t rows, sp_text *out)
             lines[i].total += profile->columns[SP_COLUMN_END][c] - profile->columns[SP_COLUMN_START][c];
         }
     }
-    qsort(lines, profile->row_count, sizeof *lines, by_total);
+    sp_sort(lines, profile->row_count, sizeof *lines, by_total);
     sp_text_add(out, "   total [s]        calls   open  region\n");
     for (size_t i = 0; i < profile->row_count && i < rows; i++) {
         sp_text_format(out, "%12.6f %12llu %6llu  ", (double)lines[i].total / 1e9, (unsigned long long)lines[i].calls,

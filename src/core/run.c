@@ -7,6 +7,7 @@
 #include "core/note.h"
 #include "core/probe.h"
 #include "core/registry.h"
+#include "core/values.h"
 #include "platform/platform.h"
 
 #define DEFAULT_FIRST_BLOCK 128
@@ -102,6 +103,7 @@ static void run_free(sp_run *run)
     free(run->strings);
     free(run->string_index);
     free(run->loose);
+    sp_values_free(run);
     sp_timeline_free(&run->timeline);
     if (run->store) run->store->operations->release(run->store);
     if (run->probe) run->probe->operations->release(run->probe);

@@ -29,6 +29,8 @@ typedef struct sp_loose_call {
 
 #define SP_TASKS_PER_PAGE 4096
 
+typedef struct sp_values_chunk sp_values_chunk;
+
 struct sp_run {
     _Atomic(int) references; /* its owner, and one for each log */
     uint64_t token;
@@ -77,6 +79,9 @@ struct sp_run {
     size_t string_index_size;
     sp_loose_call *loose;
     size_t loose_count, loose_size;
+    sp_values_chunk *values, *last_values; /* values.h: what the store has of single calls' metadata, the oldest first */
+    uint32_t values_chunks, values_scopes; /* made so far */
+    bool values_marked;                    /* the next value begins a chunk */
     _Atomic(uint64_t) unmatched; /* exits that belonged to no open call */
     _Atomic(uint64_t) lost;      /* calls for which there was no memory, of logs that are gone */
     sp_run *next_active;         /* registry */

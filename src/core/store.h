@@ -14,7 +14,7 @@
 
 typedef struct sp_store sp_store;
 
-typedef enum sp_chunk_kind { SP_CHUNK_EVENTS = 1, SP_CHUNK_TASKS = 2, SP_CHUNK_JOURNAL = 3 } sp_chunk_kind;
+typedef enum sp_chunk_kind { SP_CHUNK_EVENTS = 1, SP_CHUNK_TASKS = 2, SP_CHUNK_JOURNAL = 3, SP_CHUNK_VALUES = 4 } sp_chunk_kind;
 
 /* What a note is about; docs/spool-format.md has the payloads. Numbers are stored: they never change. */
 typedef enum sp_note_kind {
@@ -31,6 +31,9 @@ typedef enum sp_note_kind {
     SP_NOTE_FILE = 11,       /* the collection with this number is in a file that is about to be put in place */
     SP_NOTE_FULL = 12,       /* there was no room for what came next, and it is in no store */
     SP_NOTE_DROPPED = 13,    /* calls went to keep newer ones */
+    /* in chunks of values only, which go when their calls are in a file */
+    SP_NOTE_SCOPE = 14,      /* values of the calls in an interval of a lane */
+    SP_NOTE_OUTCOME = 15,    /* values of one call */
 } sp_note_kind;
 
 /* A slot in a store, or how far a log was read: in the block with this sequence, up to the slot `index`. */
@@ -64,6 +67,9 @@ typedef struct sp_store_operations {
     uint64_t (*sequence)(const sp_store *store, const void *memory);
     /* Append a note: its parts one after the other. False when there is no room. */
     bool (*note)(sp_store *store, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes, size_t count);
+    /* Append a note to a chunk of values, at `used` bytes: where the next one goes, or 0 when there is no room in it. */
+    size_t (*note_at)(sp_store *store, void *memory, size_t bytes, size_t used, sp_note_kind kind, const void *const *parts,
+                      const size_t *sizes, size_t count);
     /* Around a fork, in the parent: nothing of the store is half done at that moment. */
     void (*hold)(sp_store *store);
     void (*unhold)(sp_store *store);

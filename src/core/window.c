@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/note.h"
+#include "core/values.h"
 
 /*
  *   head                 victim             tail
@@ -123,13 +124,14 @@ static void take_off(sp_log *log, sp_block *block)
     sp_block_free(block);
 }
 
-static bool drop_up_to(sp_log *log, sp_block *victim)
+static bool drop_up_to(sp_log *log, sp_block *victim, sp_ticks *cut_at)
 {
     sp_run *run = log->run;
     sp_block *behind = atomic_load_explicit(&victim->next, memory_order_acquire), *whole = behind;
     /* The scanner is behind the victim, so the first slot of what follows is published. */
     while (whole->kept) whole = atomic_load_explicit(&whole->next, memory_order_acquire);
     const sp_ticks cut = atomic_load_explicit(&((const sp_slot *)whole->begin)->start, memory_order_relaxed);
+    *cut_at = cut;
     for (sp_block *block = log->head; block != behind;) {
         sp_block *next = atomic_load_explicit(&block->next, memory_order_acquire);
         size_t count = 0;
@@ -146,19 +148,37 @@ static bool drop_up_to(sp_log *log, sp_block *victim)
     return true;
 }
 
+/* Whether calls of whole blocks were under way then. Of a block that older ones went before, only the first and last call are looked at. */
+static bool has_calls(const sp_run *run, sp_ticks from, sp_ticks until)
+{
+    for (const sp_log *log = run->logs; log; log = log->next_of_run) {
+        for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
+            if (block->kept) continue;
+            const sp_ticks first = atomic_load_explicit(&((const sp_slot *)block->begin)->start, memory_order_acquire);
+            const sp_slot *last = (const sp_slot *)(block->end - log->stride);
+            sp_ticks end = atomic_load_explicit(&last->end, memory_order_acquire);
+            if (atomic_load_explicit(&last->start, memory_order_acquire) == 0 || end == SP_SLOT_OPEN) end = UINT64_MAX;
+            if (first && first <= until && end >= from) return true;
+        }
+    }
+    return false;
+}
+
 sp_room sp_run_drop_oldest(sp_run *run, size_t bytes)
 {
     if (pthread_mutex_trylock(&run->collecting) != 0) return SP_ROOM_BUSY;
     pthread_mutex_lock(&run->lock);
     sp_log *log = NULL;
     sp_block *victim = NULL;
+    sp_ticks cut;
     sp_room room = run->kept ? SP_ROOM_BUSY : SP_ROOM_NONE;
     if (room == SP_ROOM_NONE && !run->dropped) {
         sp_run_scan(run); /* what goes must have been counted */
         victim = oldest(run, bytes, &log);
     }
-    if (victim && drop_up_to(log, victim)) {
+    if (victim && drop_up_to(log, victim, &cut)) {
         room = SP_ROOM_MADE;
+        sp_values_drop_before(run, cut, has_calls);
         sp_note_dropped(run);
     }
     pthread_mutex_unlock(&run->lock);

@@ -1,4 +1,5 @@
 /* hdf5_read_columnar.c - schemas 2 and 3: an index row per rank and region, and the calls of all rows in columns. */
+#include "core/sort.h"
 #include "formats/hdf5_read.h"
 
 #include <inttypes.h>
@@ -216,7 +217,7 @@ static sp_status check_spans(sp_reader *reader, const index_columns *index, uint
         }
         spans[count++] = (span){first, calls, i};
     }
-    qsort(spans, count, sizeof *spans, compare_spans);
+    sp_sort(spans, count, sizeof *spans, compare_spans);
     for (size_t i = 1; i < count && status == SP_OK; i++) {
         if (spans[i].first - spans[i - 1].first >= spans[i - 1].count) continue;
         status = sp_input_damaged(&reader->input, index_name, "rows %zu and %zu share calls", spans[i - 1].row,
@@ -249,7 +250,7 @@ static sp_status check_keys(sp_reader *reader, const index_columns *index)
         }
         keys[i] = (uint64_t)rank << 32 | (uint32_t)region;
     }
-    if (status == SP_OK) qsort(keys, index->count, sizeof *keys, compare_keys);
+    if (status == SP_OK) sp_sort(keys, index->count, sizeof *keys, compare_keys);
     for (uint64_t i = 1; i < index->count && status == SP_OK; i++) {
         if (keys[i] != keys[i - 1]) continue;
         status = sp_input_damaged(&reader->input, index_name, "has two rows for region \"%.200s\" of rank %" PRIu64,

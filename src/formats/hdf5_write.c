@@ -1,5 +1,6 @@
 /* hdf5_write.c - schema 3, as docs/file-format.md describes it. */
 #include "analysis/wrap.h"
+#include "core/sort.h"
 #include "formats/hdf5.h"
 
 #include <errno.h>
@@ -543,7 +544,7 @@ static bool collect_firsts(writer *w, interval_source *source, uint64_t **owned)
         firsts[count++] = profile->rows[i].first;
         calls += profile->rows[i].count;
     }
-    if (!ascending) qsort(firsts, count, sizeof *firsts, compare_firsts);
+    if (!ascending) sp_sort(firsts, count, sizeof *firsts, compare_firsts);
     *source = (interval_source){profile->columns[SP_COLUMN_START], profile->columns[SP_COLUMN_END], firsts, count};
     bool apart = calls <= profile->call_count;
     for (size_t i = 0; apart && i < profile->row_count; i++) {

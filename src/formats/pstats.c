@@ -13,6 +13,7 @@
 #include "analysis/call_paths.h"
 #include "analysis/wrap.h"
 #include "core/hash.h"
+#include "core/sort.h"
 #include "formats/export.h"
 #include "formats/utf8.h"
 
@@ -102,7 +103,7 @@ static int by_entry(const void *left, const void *right)
 static void group_callers(writer *w)
 {
     size_t kept = 0;
-    if (w->caller_count) qsort(w->callers, w->caller_count, sizeof *w->callers, by_entry);
+    sp_sort(w->callers, w->caller_count, sizeof *w->callers, by_entry);
     for (size_t i = 0; i < w->caller_count; i++) {
         if (kept > 0 && by_entry(&w->callers[kept - 1], &w->callers[i]) == 0) add(&w->callers[kept - 1].part, &w->callers[i].part);
         else w->callers[kept++] = w->callers[i];

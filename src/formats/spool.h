@@ -57,12 +57,32 @@ typedef struct sp_salvage {
     uint64_t dropped_calls;  /* or these went to keep newer ones */
     uint64_t dropped_until;  /* ticks; none of them ended later */
     bool incomplete;         /* there was no room for all calls: those that are missing were in memory only */
+    uint64_t values;         /* notes of values of single calls, which only sp_spool_values gives */
 } sp_salvage;
+
+/* A note of what single calls carry (core/values.h). Strings are whole, and nothing else is certain of them. */
+typedef struct sp_spool_value {
+    bool outcome;        /* of the call of `region` on the lane at start_ns; else of the calls within the interval there */
+    uint64_t scope;      /* notes with the same number, not 0, are of one scope: the last counts */
+    int64_t lane;        /* a task's index, or -2 - a thread's row */
+    int64_t start_ns, end_ns; /* end SP_UNKNOWN: the scope was open */
+    char *region, *text; /* region: of an outcome, else NULL */
+} sp_spool_value;
+
+typedef struct sp_spool_values {
+    sp_spool_value *list; /* in the order in which they were noted */
+    size_t count, size;
+    int64_t *lanes;       /* of each call, in column order; NULL: there are no values */
+    uint64_t calls;
+} sp_spool_values;
+
+void sp_spool_values_free(sp_spool_values *values);
 
 /*
  * The calls in a spool as a profile, also while its process goes on recording (a view of one moment). Calls that are open
- * carry {"open": true} as event metadata. The file is not changed.
+ * carry {"open": true} as event metadata. The file is not changed. `values` may be NULL.
  */
-sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_salvage *salvage, sp_error *error);
+sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_salvage *salvage, sp_spool_values *values,
+                        sp_error *error);
 
 #endif

@@ -16,7 +16,9 @@
 
 #include "analysis/collect.h"
 #include "core/restore.h"
+#include "core/sort.h"
 #include "core/task.h"
+#include "core/values.h"
 #include "formats/mend_texts.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
@@ -68,6 +70,7 @@ typedef struct reader {
     open_call *open;
     size_t open_count, open_size;
     sp_salvage salvage;
+    sp_spool_values *values; /* NULL: not wanted */
 } reader;
 
 /* ---- the file ---- */
@@ -215,7 +218,7 @@ static sp_status find_chunks(reader *r, sp_error *error)
         if (live && !add_chunk(r, offset, bytes)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
         offset += bytes;
     }
-    if (r->chunk_count) qsort(r->chunks, r->chunk_count, sizeof *r->chunks, by_sequence);
+    sp_sort(r->chunks, r->chunk_count, sizeof *r->chunks, by_sequence);
     return SP_OK;
 }
 
@@ -357,6 +360,7 @@ static bool read_note(reader *r, const sp_note_header *note)
     case SP_NOTE_DROPPED: read_dropped(r, at, end); break;
     case SP_NOTE_FULL: r->salvage.incomplete = true; break;
     case SP_NOTE_TASK_NAME: break; /* read when the tasks are there */
+    case SP_NOTE_SCOPE: case SP_NOTE_OUTCOME: break; /* not in the journal */
     }
     return true;
 }
@@ -386,10 +390,10 @@ static const sp_note_header *next_note(reader *r, const found *chunk, uint64_t *
 
 typedef bool (*note_reader)(reader *r, const sp_note_header *note);
 
-static sp_status read_journal(reader *r, note_reader read, sp_error *error)
+static sp_status read_notes(reader *r, sp_chunk_kind kind, note_reader read, sp_error *error)
 {
     for (size_t i = 0; i < r->chunk_count; i++) {
-        if (r->chunks[i].header->kind != SP_CHUNK_JOURNAL) continue;
+        if (r->chunks[i].header->kind != kind) continue;
         uint64_t offset = sizeof(sp_chunk_header);
         const sp_note_header *note;
         while ((note = next_note(r, &r->chunks[i], &offset))) {
@@ -448,7 +452,7 @@ static sp_status read_tasks(reader *r, sp_error *error)
             return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
         }
     }
-    return read_journal(r, read_task_name, error);
+    return read_notes(r, SP_CHUNK_JOURNAL, read_task_name, error);
 }
 
 /* ---- calls ---- */
@@ -497,7 +501,7 @@ static bool is_in_file(const reader *r, const sp_mark *place)
     if (reached == NULL || sp_mark_compare(place, reached) >= 0) return false;
     const choice *confirmed = &r->confirmed;
     return confirmed->open_count == 0 ||
-        bsearch(place, confirmed->open, confirmed->open_count, sizeof *place, sp_mark_compare) == NULL;
+        sp_find(place, confirmed->open, confirmed->open_count, sizeof *place, sp_mark_compare) == NULL;
 }
 
 /* Store only what changes: the pages of a large spool stay the file's. */
@@ -702,6 +706,72 @@ static sp_status set_metadata(reader *r, sp_profile *profile, sp_error *error)
     return status == SP_OK ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
 }
 
+/* ---- values of single calls ---- */
+
+static bool is_value(const sp_note_header *note)
+{
+    const char *text = (const char *)(note + 1);
+    return (note->kind == SP_NOTE_SCOPE || note->kind == SP_NOTE_OUTCOME) && note->size > sizeof(sp_value) + 1 &&
+        text[note->size - 1] == '\0';
+}
+
+static int64_t to_ns(reader *r, sp_ticks ticks)
+{
+    sp_timeline_cursor cursor = {.timeline = &r->run->timeline};
+    return sp_timeline_to_ns(&cursor, ticks);
+}
+
+static bool read_value(reader *r, const sp_note_header *note)
+{
+    sp_spool_values *values = r->values;
+    sp_value value;
+    if (!is_value(note)) return true;
+    r->salvage.values++;
+    if (values == NULL) return true;
+    const char *text = (const char *)(note + 1) + sizeof value, *end = (const char *)(note + 1) + note->size;
+    memcpy(&value, note + 1, sizeof value);
+    if (!is_plausible(r, value.start) || (value.end && !is_plausible(r, value.end))) return true;
+    if (values->count == values->size) {
+        const size_t size = values->size ? values->size * 2 : 64;
+        sp_spool_value *list = realloc(values->list, size * sizeof *list);
+        if (list == NULL) return false;
+        values->list = list;
+        values->size = size;
+    }
+    sp_spool_value *read = &values->list[values->count];
+    *read = (sp_spool_value){.outcome = note->kind == SP_NOTE_OUTCOME, .scope = value.scope, .lane = value.lane,
+                             .start_ns = to_ns(r, value.start), .end_ns = value.end ? to_ns(r, value.end) : SP_UNKNOWN};
+    if (read->outcome) {
+        const char *region = text;
+        text += strlen(text) + 1;
+        if (text == end) return true; /* it has no text */
+        read->region = strdup(region);
+    }
+    read->text = strdup(text);
+    values->count++;
+    return read->text && (read->region || !read->outcome);
+}
+
+static sp_status read_values(reader *r, sp_error *error)
+{
+    const bool moving = writer_lives(r);
+    for (size_t i = 0; i < r->chunk_count && moving; i++) {
+        if (r->chunks[i].header->kind == SP_CHUNK_VALUES && !hold_still(&r->chunks[i])) r->chunks[i].header->kind = 0;
+    }
+    return read_notes(r, SP_CHUNK_VALUES, read_value, error);
+}
+
+void sp_spool_values_free(sp_spool_values *values)
+{
+    for (size_t i = 0; i < values->count; i++) {
+        free(values->list[i].region);
+        free(values->list[i].text);
+    }
+    free(values->list);
+    sp_column_free(values->lanes, values->calls);
+    *values = (sp_spool_values){0};
+}
+
 /* ---- all of it ---- */
 
 static sp_status rebuild(reader *r, sp_error *error)
@@ -712,7 +782,7 @@ static sp_status rebuild(reader *r, sp_error *error)
     if (r->run == NULL || !begin_timeline(r)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
     saw(r, r->header->started);
     sp_status status = find_chunks(r, error);
-    if (status == SP_OK) status = read_journal(r, read_note, error);
+    if (status == SP_OK) status = read_notes(r, SP_CHUNK_JOURNAL, read_note, error);
     if (status == SP_OK) status = read_tasks(r, error);
     if (status == SP_OK) status = find_reported(r, error);
     if (status == SP_OK) status = read_events(r, error);
@@ -734,14 +804,20 @@ static void set_process(const reader *r, sp_profile *profile)
     }
 }
 
-sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_salvage *salvage, sp_error *error)
+sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_salvage *salvage, sp_spool_values *values,
+                        sp_error *error)
 {
-    reader r = {.path = path, .file_descriptor = -1};
+    if (values) *values = (sp_spool_values){0};
+    reader r = {.path = path, .file_descriptor = -1, .values = values};
+    int64_t **lanes = NULL;
     sp_profile *profile = NULL;
     sp_status status = map_file(&r, error);
     if (status == SP_OK) status = check_header(&r, error);
     if (status == SP_OK) status = rebuild(&r, error);
-    if (status == SP_OK) status = sp_run_collect(r.run, rank, 0, &profile, NULL, error);
+    if (status == SP_OK) status = read_values(&r, error);
+    if (values && values->count) lanes = &values->lanes;
+    if (status == SP_OK) status = sp_run_collect(r.run, rank, 0, &profile, lanes, error);
+    if (status == SP_OK && lanes) values->calls = profile->call_count;
     if (status == SP_OK) set_process(&r, profile);
     if (status == SP_OK) status = mark_open_calls(&r, profile, error);
     if (status == SP_OK) status = set_metadata(&r, profile, error);
@@ -754,6 +830,7 @@ sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_sa
     free(r.open);
     free(r.reached);
     if (status != SP_OK) {
+        if (values) sp_spool_values_free(values);
         sp_profile_release(profile);
         return status;
     }

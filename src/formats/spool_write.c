@@ -236,7 +236,7 @@ static sp_chunk_header *chunk_new(sp_spool *spool, sp_chunk_kind kind, uint32_t 
     size_t bytes = huge ? payload : whole_pages(sizeof(sp_chunk_header) + payload);
     const bool small = bytes <= SMALL_LIMIT;
     /* Where old calls can go for new ones, what is not a call finds room: the next block of calls makes up for it. */
-    const bool beyond = spool->store.keeps_newest && kind != SP_CHUNK_EVENTS;
+    const bool beyond = spool->store.keeps_newest && kind != SP_CHUNK_EVENTS && kind != SP_CHUNK_VALUES;
     sp_extent *extent = small ? reuse(spool, bytes, false) : NULL;
     bool used_before = extent != NULL;
     if (extent == NULL) extent = small ? cut(spool, bytes, beyond) : map_large(spool, bytes, beyond);
@@ -401,28 +401,38 @@ static bool journal_room(sp_spool *spool, sp_note_kind kind, size_t bytes)
     return true;
 }
 
+static void write_note(sp_note_header *note, size_t bytes, sp_note_kind kind, uint32_t index, const void *const *parts,
+                       const size_t *sizes, size_t count)
+{
+    char *at = (char *)(note + 1);
+    for (size_t i = 0; i < count; i++) {
+        if (sizes[i]) memcpy(at, parts[i], sizes[i]);
+        at += sizes[i];
+    }
+    note->size = (uint32_t)(at - (char *)(note + 1));
+    note->kind = (uint16_t)kind;
+    note->index = index;
+    const uint32_t head = libdeflate_crc32(0, &note->size, offsetof(sp_note_header, crc) - offsetof(sp_note_header, size));
+    note->crc = libdeflate_crc32(head, note + 1, note->size);
+    atomic_store_explicit(&note->bytes, (uint32_t)bytes, memory_order_release);
+}
+
+/* What a note with these parts takes; 0: too much. */
+static size_t note_bytes(const size_t *sizes, size_t count)
+{
+    size_t payload = 0;
+    for (size_t i = 0; i < count; i++) payload += sizes[i];
+    return payload > UINT32_MAX / 2 ? 0 : (sizeof(sp_note_header) + payload + 7) / 8 * 8;
+}
+
 /* With the lock held. */
 static bool put_note(sp_spool *spool, sp_note_kind kind, uint32_t index, const void *const *parts, const size_t *sizes,
                      size_t count)
 {
-    size_t payload = 0;
-    for (size_t i = 0; i < count; i++) payload += sizes[i];
-    const size_t bytes = (sizeof(sp_note_header) + payload + 7) / 8 * 8;
-    if (payload > UINT32_MAX / 2) return false;
-    const bool room = !spool->finished && !spool->inherited && journal_room(spool, kind, bytes);
+    const size_t bytes = note_bytes(sizes, count);
+    const bool room = bytes && !spool->finished && !spool->inherited && journal_room(spool, kind, bytes);
     if (room) {
-        sp_note_header *note = (sp_note_header *)(spool->journal + spool->journal_used);
-        char *at = (char *)(note + 1);
-        for (size_t i = 0; i < count; i++) {
-            if (sizes[i]) memcpy(at, parts[i], sizes[i]);
-            at += sizes[i];
-        }
-        note->size = (uint32_t)payload;
-        note->kind = (uint16_t)kind;
-        note->index = index;
-        const uint32_t head = libdeflate_crc32(0, &note->size, offsetof(sp_note_header, crc) - offsetof(sp_note_header, size));
-        note->crc = libdeflate_crc32(head, note + 1, payload);
-        atomic_store_explicit(&note->bytes, (uint32_t)bytes, memory_order_release);
+        write_note((sp_note_header *)(spool->journal + spool->journal_used), bytes, kind, index, parts, sizes, count);
         spool->journal_used += bytes;
     }
     return room;
@@ -436,6 +446,18 @@ static bool spool_note(sp_store *store, sp_note_kind kind, uint32_t index, const
     const bool put = put_note(spool, kind, index, parts, sizes, count);
     pthread_mutex_unlock(&spool->lock);
     return put;
+}
+
+static size_t spool_note_at(sp_store *store, void *memory, size_t room, size_t used, sp_note_kind kind,
+                            const void *const *parts, const size_t *sizes, size_t count)
+{
+    sp_spool *spool = (sp_spool *)store;
+    const size_t bytes = note_bytes(sizes, count);
+    pthread_mutex_lock(&spool->lock);
+    const bool fits = bytes && bytes <= room - used && !spool->finished && !spool->inherited;
+    if (fits) write_note((sp_note_header *)((char *)memory + used), bytes, kind, 0, parts, sizes, count);
+    pthread_mutex_unlock(&spool->lock);
+    return fits ? used + bytes : 0;
 }
 
 static uint64_t spool_sequence(const sp_store *store, const void *memory)
@@ -501,7 +523,7 @@ static void spool_inherit(sp_store *store);
 
 static const sp_store_operations operations = {
     .map = spool_map, .park = spool_park, .drop = spool_drop, .can_drop = spool_can_drop, .thin = spool_thin,
-     .note = spool_note, .sequence = spool_sequence, .hold = spool_hold,
+    .note = spool_note, .note_at = spool_note_at, .sequence = spool_sequence, .hold = spool_hold,
     .unhold = spool_unhold, .inherit = spool_inherit, .release = spool_release};
 
 /* ---- making and ending a spool ---- */

@@ -10,6 +10,7 @@
 
 #include "analysis/merge.h"
 #include "analysis/resolve.h"
+#include "core/sort.h"
 #include "formats/hdf5.h"
 #include "formats/native_trace.h"
 
@@ -219,7 +220,7 @@ static sp_status check_ranks(sp_profile *const *parts, const char *const *paths,
             owners[used++] = (rank_owner){rank, i};
         }
     }
-    qsort(owners, used, sizeof *owners, by_rank);
+    sp_sort(owners, used, sizeof *owners, by_rank);
     sp_status status = SP_OK;
     for (size_t i = 1; status == SP_OK && i < used; i++) {
         if (owners[i].rank != owners[i - 1].rank || owners[i].part == owners[i - 1].part) continue;

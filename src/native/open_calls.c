@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/sort.h"
+
 typedef struct left_call {
     uint32_t region;
     int32_t thread, task;
@@ -111,7 +113,7 @@ static sp_profile *profile_of(left_calls *left, const sp_run *run, uint32_t rank
 {
     sp_profile *profile = sp_profile_new();
     if (profile == NULL) return NULL;
-    qsort(left->calls, left->count, sizeof *left->calls, by_region_then_start);
+    sp_sort(left->calls, left->count, sizeof *left->calls, by_region_then_start);
     profile->rows = calloc(left->count, sizeof *profile->rows);
     profile->names = calloc(left->count, sizeof *profile->names);
     bool made = profile->rows && profile->names;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "core/sort.h"
 #include "formats/hdf5.h"
 #include "formats/ranks.h"
 
@@ -44,7 +45,7 @@ static int count_hosts(sp_bytes *names)
 {
     const size_t count = names->size / sizeof(host_name);
     int hosts = 0;
-    if (count) qsort(names->data, count, sizeof(host_name), compare_hosts);
+    sp_sort(names->data, count, sizeof(host_name), compare_hosts);
     for (size_t i = 0; i < count; i++) {
         const char *name = names->data + i * sizeof(host_name);
         hosts += i == 0 || compare_hosts(name - sizeof(host_name), name) != 0;

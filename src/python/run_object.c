@@ -8,6 +8,7 @@
 #include "analysis/merge.h"
 #include "analysis/resolve.h"
 #include "core/note.h"
+#include "core/values.h"
 #include "formats/finish.h"
 #include "formats/spool.h"
 #include "python/call_probe.h"
@@ -343,6 +344,44 @@ static PyObject *run_note_metadata(PyObject *self, PyObject *text)
     Py_RETURN_NONE;
 }
 
+static PyObject *run_note_scope(PyObject *self, PyObject *arguments)
+{
+    sp_run *run = ((sp_run_object *)self)->run;
+    unsigned long long scope, start, end;
+    long long lane;
+    const char *text;
+    if (!PyArg_ParseTuple(arguments, "KLKKs:note_scope", &scope, &lane, &start, &end, &text)) return NULL;
+    if (end == 0) return PyLong_FromUnsignedLongLong(sp_values_open(run, lane, start, text));
+    sp_values_close(run, scope, lane, start, end, text);
+    return PyLong_FromLong(0);
+}
+
+static PyObject *run_note_outcome(PyObject *self, PyObject *arguments)
+{
+    long long lane;
+    unsigned long long start;
+    PyObject *name;
+    const char *text;
+    if (!PyArg_ParseTuple(arguments, "LKUs:note_outcome", &lane, &start, &name, &text)) return NULL;
+    const char *region = PyUnicode_AsUTF8(name);
+    if (region) sp_values_outcome(((sp_run_object *)self)->run, lane, start, region, text);
+    else PyErr_Clear(); /* lone surrogates: it is in memory, and in the file in the end */
+    Py_RETURN_NONE;
+}
+
+static PyObject *run_mark_values(PyObject *self, PyObject *none)
+{
+    return PyLong_FromUnsignedLong(sp_values_mark(((sp_run_object *)self)->run));
+}
+
+static PyObject *run_drop_values(PyObject *self, PyObject *mark)
+{
+    const unsigned long until = PyLong_AsUnsignedLong(mark);
+    if (until == (unsigned long)-1 && PyErr_Occurred()) return NULL;
+    sp_values_drop(((sp_run_object *)self)->run, (uint32_t)until);
+    Py_RETURN_NONE;
+}
+
 static PyObject *run_spool_path(PyObject *self, void *closure)
 {
     return Py_NewRef(((sp_run_object *)self)->spool_path);
@@ -531,6 +570,11 @@ static PyMethodDef run_methods[] = {
      "None unless keep_lanes was set."},
     {"confirm", run_confirm, METH_NOARGS, "What collect() returned last is written: never report it again."},
     {"finish_spool", run_finish_spool, METH_O, "Remove the spool, or leave it (keep=True). Nothing more is written to it."},
+    {"note_scope", run_note_scope, METH_VARARGS,
+     "note_scope(scope, lane, start, end, text): tell the spool of a metadata scope. With end 0 it begins; the result ends it."},
+    {"note_outcome", run_note_outcome, METH_VARARGS, "note_outcome(lane, start, region, text): tell the spool of one call's metadata."},
+    {"mark_values", run_mark_values, METH_NOARGS, "What the spool knows of scopes and outcomes until now, for drop_values()."},
+    {"drop_values", run_drop_values, METH_O, "The calls that they belong to are in a file."},
     {"note_metadata", run_note_metadata, METH_O, "Put the run's metadata (JSON text) into the spool."},
     {"counters", run_counters, METH_NOARGS,
      "({region: (calls, [(value, ns enabled, ns running) of each event])}, calls that were not counted) since the run began;\n"

@@ -6,6 +6,7 @@
 
 #include "analysis/wrap.h"
 #include "core/hash.h"
+#include "core/sort.h"
 #include "report/report.h"
 #include "report/table.h"
 
@@ -114,7 +115,7 @@ static bool pooled_percentile(const sp_profile *profile, uint32_t name, const sp
         if (!is_chosen(row, name, selection)) continue;
         for (uint64_t c = row->first; c < row->first + row->count; c++) durations[used++] = sp_minus(ends[c], starts[c]);
     }
-    qsort(durations, used, sizeof *durations, by_value);
+    sp_sort(durations, used, sizeof *durations, by_value);
     const double place = rank / 100.0 * (double)(used - 1);
     const uint64_t below = (uint64_t)place, above = below + 1 < used ? below + 1 : below;
     *ns = (double)durations[below] + (double)(durations[above] - durations[below]) * (place - (double)below);
@@ -224,12 +225,12 @@ sp_status sp_regions_sorted(const sp_profile *profile, const sp_selection *selec
         used++;
     }
     if (ok) {
-        qsort(all, used, sizeof *all, by_key); /* by start: what decides where the key does not */
+        sp_sort(all, used, sizeof *all, by_key); /* by start: what decides where the key does not */
         for (size_t i = 0; i < used; i++) {
             all[i].place = i;
             if (sort != SP_SORT_NAME) all[i].key = key_of(profile, all[i].name, selection, sort);
         }
-        qsort(all, used, sizeof *all, sort == SP_SORT_NAME ? by_text : by_key);
+        sp_sort(all, used, sizeof *all, sort == SP_SORT_NAME ? by_text : by_key);
         *count = limit && limit < used ? limit : used;
         for (size_t i = 0; i < *count; i++) (*names)[i] = all[i].name;
     }
@@ -332,7 +333,7 @@ void sp_changes_sort(sp_changes *changes, sp_change_order order)
         const double percent = change->has_percent ? fabs(change->percent) : -1.0;
         all[i] = (ordered){*change, order == SP_CHANGES_BY_PERCENT ? percent : fabs(change->delta), i};
     }
-    qsort(all, changes->count, sizeof *all, order == SP_CHANGES_BY_NAME ? by_name : by_order);
+    sp_sort(all, changes->count, sizeof *all, order == SP_CHANGES_BY_NAME ? by_name : by_order);
     for (size_t i = 0; i < changes->count; i++) changes->changes[i] = all[i].change;
     free(all);
 }

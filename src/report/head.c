@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "analysis/wrap.h"
+#include "core/sort.h"
 #include "report/report.h"
 
 #define RULE 78
@@ -247,7 +248,7 @@ void sp_report_metadata(const sp_profile *profile, bool full, sp_text *out)
     for (size_t i = 0; i < profile->metadata_count; i++) {
         if (!is_known(profile->metadata[i].key)) others[count++] = &profile->metadata[i];
     }
-    qsort(others, count, sizeof *others, by_key);
+    sp_sort(others, count, sizeof *others, by_key);
     if (count) sp_text_add(out, "  Other\n");
     for (size_t i = 0; i < count; i++) write_entry(others[i], width, full, out);
     sp_text_add(out, "\n");

@@ -4,6 +4,7 @@
 
 #include "analysis/path_summary.h"
 #include "analysis/wrap.h"
+#include "core/sort.h"
 #include "report/report.h"
 #include "report/table.h"
 
@@ -38,12 +39,12 @@ static int by_key(const void *left, const void *right)
 /* The rows to show, and the title above them. */
 static size_t choose(entry *entries, size_t count, int64_t limit, const char *noun, const char *measure, sp_text *out)
 {
-    qsort(entries, count, sizeof *entries, by_rank);
+    sp_sort(entries, count, sizeof *entries, by_rank);
     if (limit <= 0 || count <= (size_t)limit) {
         sp_text_format(out, "%s (%zu)\n", noun, count);
         return count;
     }
-    qsort(entries, count, sizeof *entries, by_key);
+    sp_sort(entries, count, sizeof *entries, by_key);
     sp_text_format(out, "%s (%zu, here the %lld of the most %s)\n", noun, count, (long long)limit, measure);
     return (size_t)limit;
 }
@@ -211,7 +212,7 @@ static bool make_groups(const sp_profile *profile, const entry *entries, size_t 
     out->count = 0;
     for (size_t i = 0; tasks && i < count; i++) tasks[i] = (ordered_task){&profile->tasks[entries[i].place], i};
     if (tasks && out->groups) {
-        qsort(tasks, count, sizeof *tasks, by_name);
+        sp_sort(tasks, count, sizeof *tasks, by_name);
         for (size_t i = 0; i < count; i++) {
             const sp_task_info *task = tasks[i].task;
             if (i == 0 || same_coroutine(tasks[i - 1].task, task) != 0) out->groups[out->count++].first = task;
@@ -222,7 +223,7 @@ static bool make_groups(const sp_profile *profile, const entry *entries, size_t 
             g->running = sp_plus(g->running, task->running_ns);
             g->suspended = sp_plus(g->suspended, task->suspended_ns);
         }
-        qsort(out->groups, out->count, sizeof *out->groups, by_first);
+        sp_sort(out->groups, out->count, sizeof *out->groups, by_first);
     }
     const bool ok = tasks && out->groups;
     free(tasks);

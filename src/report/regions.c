@@ -202,7 +202,7 @@ static void sort_paths(tree *t)
         p->key = p->calls ? sort_value(p, t->options->sort) : (long double)INFINITY;
         t->order[i] = i;
     }
-    qsort_r(t->order, t->count, sizeof *t->order, compare_paths, t);
+    if (t->count) qsort_r(t->order, t->count, sizeof *t->order, compare_paths, t);
     for (size_t i = 0; i < t->count; i++) {
         const int64_t parent = t->paths[t->order[i]].parent;
         size_t *first = parent < 0 ? &t->first_root : &t->paths[parent].first_child;

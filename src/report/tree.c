@@ -6,6 +6,7 @@
 #include "analysis/resolve.h"
 #include "analysis/tracks.h"
 #include "analysis/wrap.h"
+#include "core/sort.h"
 #include "report/report.h"
 #include "report/table.h"
 
@@ -331,7 +332,7 @@ static size_t choose_lanes(paths *p, int64_t limit)
         if (longest) longest[i] = &p->lanes[i];
     }
     const bool all = longest == NULL || limit <= 0 || p->lane_count <= (size_t)limit;
-    if (!all) qsort(longest, p->lane_count, sizeof *longest, by_time);
+    if (!all) sp_sort(longest, p->lane_count, sizeof *longest, by_time);
     for (size_t i = 0; i < p->lane_count; i++) {
         if (all) p->lanes[i].shown = true;
         else if (i < (size_t)limit) p->lanes[longest[i] - p->lanes].shown = true;
@@ -347,7 +348,7 @@ static sp_status write_rank(paths *p, const sp_profile *profile, uint32_t rank, 
     const sp_status status = sp_lane_names_make(&names, profile, rank, error);
     if (status != SP_OK) return status;
     const size_t hidden = choose_lanes(p, limit < 0 ? LANE_LIMIT : limit);
-    qsort(p->lanes, p->lane_count, sizeof *p->lanes, by_lane);
+    sp_sort(p->lanes, p->lane_count, sizeof *p->lanes, by_lane);
     for (size_t i = 0; i < p->lane_count; i++) {
         if (p->lanes[i].shown) write_lane(p, profile, rank, &p->lanes[i], &names, depth, width, out);
     }

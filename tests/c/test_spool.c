@@ -13,8 +13,10 @@
 #include <cmocka.h>
 
 #include "analysis/collect.h"
+#include "core/clock.h"
 #include "core/hot.h"
 #include "core/run.h"
+#include "core/values.h"
 #include "formats/finish.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
@@ -66,7 +68,7 @@ static sp_profile *read_back(sp_salvage *salvage)
 {
     sp_profile *profile = NULL;
     sp_error error;
-    assert_int_equal(sp_spool_read(path, 0, &profile, salvage, &error), SP_OK);
+    assert_int_equal(sp_spool_read(path, 0, &profile, salvage, NULL, &error), SP_OK);
     return profile;
 }
 
@@ -124,17 +126,17 @@ static void test_versions_and_headers_are_checked(void **state)
     leave(&r);
     const uint32_t later = SP_SPOOL_VERSION + 1, version = SP_SPOOL_VERSION, swapped = 0x04030201, endian = SP_SPOOL_ENDIAN;
     poke(offsetof(sp_spool_header, version), &later, sizeof later);
-    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_SCHEMA);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, NULL, &error), SP_ERR_SCHEMA);
     poke(offsetof(sp_spool_header, version), &version, sizeof version);
     poke(offsetof(sp_spool_header, endian), &swapped, sizeof swapped);
-    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_UNSUPPORTED);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, NULL, &error), SP_ERR_UNSUPPORTED);
     poke(offsetof(sp_spool_header, endian), &endian, sizeof endian);
     poke(offsetof(sp_spool_header, started), "xxxx", 4);
-    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_CORRUPT);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, NULL, &error), SP_ERR_CORRUPT);
     poke(0, "nonsense", 8);
-    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_FOREIGN);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, NULL, &error), SP_ERR_FOREIGN);
     assert_int_equal(truncate(path, 100), 0);
-    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, &error), SP_ERR_FOREIGN);
+    assert_int_equal(sp_spool_read(path, 0, &profile, NULL, NULL, &error), SP_ERR_FOREIGN);
 }
 
 static void test_damage_costs_what_is_damaged_and_is_counted(void **state)
@@ -184,6 +186,83 @@ typedef struct worker {
     _Atomic(bool) *stop;
 } worker;
 
+/* ---- values of single calls ---- */
+
+static sp_spool_values values_now(void)
+{
+    sp_spool_values values;
+    sp_profile *profile = NULL;
+    sp_salvage salvage;
+    assert_int_equal(sp_spool_read(path, 0, &profile, &salvage, &values, NULL), SP_OK);
+    assert_int_equal(values.count, salvage.values);
+    sp_profile_release(profile);
+    return values;
+}
+
+static size_t value_count(void)
+{
+    sp_spool_values values = values_now();
+    const size_t count = values.count;
+    sp_spool_values_free(&values);
+    return count;
+}
+
+static void test_values_are_there_until_their_calls_are_in_a_file(void **state)
+{
+    (void)state;
+    recording r;
+    record_some(&r);
+    const uint64_t scope = sp_values_open(r.run, -2, r.run->started, "{\"k\": 1}");
+    assert_int_not_equal(scope, 0);
+    const sp_ticks now = sp_clock_read();
+    sp_values_outcome(r.run, 7, now, "a", "{\"k\": 2}");
+    sp_spool_values values = values_now();
+    assert_int_equal(values.count, 2);
+    assert_int_equal(values.calls, 1500);
+    assert_int_equal(values.lanes[0], -2);
+    assert_false(values.list[0].outcome);
+    assert_int_equal(values.list[0].lane, -2);
+    assert_int_equal(values.list[0].end_ns, SP_UNKNOWN);
+    assert_string_equal(values.list[0].text, "{\"k\": 1}");
+    assert_true(values.list[1].outcome);
+    assert_int_equal(values.list[1].lane, 7);
+    assert_string_equal(values.list[1].region, "a");
+    assert_true(values.list[1].start_ns > values.list[0].start_ns);
+    sp_spool_values_free(&values);
+    /* The chunk of a scope that is open stays with all that is in it; the next ones go. */
+    sp_values_drop(r.run, sp_values_mark(r.run));
+    for (int i = 0; i < 3000; i++) sp_values_outcome(r.run, -2, now, "b", "{}");
+    assert_int_equal(value_count(), 3002);
+    const uint32_t mark = sp_values_mark(r.run);
+    sp_values_outcome(r.run, -2, now, "late", "{}");
+    sp_values_drop(r.run, mark);
+    assert_int_equal(value_count(), 3);
+    sp_values_close(r.run, scope, -2, r.run->started, sp_clock_read(), "{\"k\": 3}");
+    values = values_now();
+    assert_int_equal(values.count, 4);
+    assert_int_equal(values.list[3].scope, values.list[0].scope);
+    assert_true(values.list[3].end_ns > 0);
+    sp_spool_values_free(&values);
+    sp_values_drop(r.run, sp_values_mark(r.run));
+    assert_int_equal(value_count(), 0);
+    leave(&r);
+}
+
+static void test_a_limit_is_one_for_values_too(void **state)
+{
+    (void)state;
+    recording r;
+    static char text[1000];
+    memset(text, 'x', sizeof text - 1);
+    begin(&r, 4 << 20, false);
+    for (int i = 0; i < 10000; i++) sp_values_outcome(r.run, -2, sp_clock_read(), "a", text);
+    struct stat facts;
+    assert_int_equal(stat(path, &facts), 0);
+    assert_true(facts.st_blocks * 512 <= 4 << 20);
+    assert_in_range(value_count(), 2000, 5000);
+    leave(&r);
+}
+
 static void *work(void *context)
 {
     worker *w = context;
@@ -216,7 +295,7 @@ static void *look(void *context)
         (void)sp_run_has_unreported(w->r->run);
         (void)sp_run_unsaved(w->r->run);
         sp_profile *profile = NULL;
-        if (sp_spool_read(path, 0, &profile, NULL, NULL) == SP_OK) sp_profile_release(profile);
+        if (sp_spool_read(path, 0, &profile, NULL, NULL, NULL) == SP_OK) sp_profile_release(profile);
         usleep(2000);
     }
     return NULL;
@@ -338,6 +417,8 @@ int main(void)
         PLACED(test_what_was_recorded_is_read),
         PLACED(test_versions_and_headers_are_checked),
         PLACED(test_damage_costs_what_is_damaged_and_is_counted),
+        PLACED(test_values_are_there_until_their_calls_are_in_a_file),
+        PLACED(test_a_limit_is_one_for_values_too),
         PLACED(test_at_the_limit_recording_stops),
         PLACED(test_beyond_the_limit_the_newest_are_kept),
         PLACED(test_a_child_leaves_the_spool_to_its_parent),

@@ -231,18 +231,21 @@ static void read_spool(const void *data, size_t size, bool deep)
     fuzz_file file = fuzz_file_make(data, size);
     sp_profile *profile = NULL;
     sp_salvage salvage = {0};
+    sp_spool_values values;
     sp_spool_info info;
     sp_error error = {0};
     const sp_status inspected = sp_spool_inspect(file.path, &info, &error);
-    const sp_status status = sp_spool_read(file.path, 0, &profile, &salvage, &error);
+    const sp_status status = sp_spool_read(file.path, 0, &profile, &salvage, &values, &error);
     fuzz_check_outcome(status, &error, profile);
     if (status == SP_OK) {
         FUZZ_CHECK(inspected == SP_OK && salvage.damaged_bytes <= 2 * size);
         for (uint64_t i = 0; i < profile->call_count; i++) {
             FUZZ_CHECK(profile->columns[SP_COLUMN_START][i] <= profile->columns[SP_COLUMN_END][i]);
         }
+        FUZZ_CHECK(values.count <= salvage.values && (values.count == 0 || values.calls == profile->call_count));
         fuzz_use_profile(profile, deep);
     }
+    sp_spool_values_free(&values);
     sp_profile_release(profile);
     fuzz_file_close(&file);
 }

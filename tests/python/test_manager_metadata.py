@@ -178,6 +178,7 @@ def test_cost_is_linear_in_calls_and_scopes(pm):
 
 
 class FakeRun:
+    spool_path = None
     """Ticks are ns; lanes are given."""
 
     def __init__(self, lanes):

@@ -88,6 +88,7 @@ import scope_profiler as sp
 
 sys.setswitchinterval(1e-6)
 stop = threading.Event()
+lasting = len(sys.argv) > 2
 
 def regions(first):
     for i in range(4):
@@ -96,9 +97,12 @@ def regions(first):
 
 def churn(first):
     while not stop.is_set():
-        thread = threading.Thread(target=regions, args=(first,))
-        thread.start()
-        thread.join()
+        if lasting:
+            regions(first)
+        else:
+            thread = threading.Thread(target=regions, args=(first,))
+            thread.start()
+            thread.join()
         first += 1
 
 def child():
@@ -147,7 +151,10 @@ print(outcomes, "in the child" in run.results.region_names)
 
 @pytest.mark.slow
 def test_a_child_forked_while_others_record_works(python: Program, soak: bool) -> None:
-    process = python(FORKS, "2000" if soak else "40", timeout=600)
+    # Older address sanitizers do not free their allocator's lock in a forked child. Threads that start or end may hold it at the
+    # fork, others only while they hold the GIL.
+    sanitized = os.environ.get("SCOPE_PROFILER_SANITIZER") == "address"
+    process = python(FORKS, "2000" if soak else "40", *["lasting"] * sanitized, timeout=600)
     assert process.stdout == "{0} False\n"
 
 

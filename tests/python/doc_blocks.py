@@ -136,6 +136,7 @@ def _shape(line: str) -> str:
     line = re.sub(_NUMBER, "#", line)
     line = re.sub(r"# ?(?:ns|µs|us|ms|s|min|h)\b", "# s", line)
     line = re.sub(r"# ?(?:B|kB|MB|GB|KiB|MiB)\b", "# B", line)
+    line = re.sub(r"\[\s+|\s+\]", lambda found: found[0].strip(), line)  # arrays, whose columns are as wide as their numbers
     return " ".join(line.split())
 
 

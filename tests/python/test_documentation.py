@@ -120,6 +120,14 @@ def needs_library(page: Path) -> bool:
     return any(block.language in ("c", "cpp", "fortran") or "meson" in block.text for block in blocks_of(page))
 
 
+# Release 0.7.5, which the page about it calls by this name.
+REFERENCE = os.environ.get("SCOPE_PROFILER_REFERENCE_PYTHON")
+
+
+def needs_reference(page: Path) -> bool:
+    return any("$OLD_PYTHON" in block.text for block in blocks_of(page))
+
+
 def read(page: Path, directory: Path, tools: Path, prefix: Path | None) -> list[str | None]:
     here = directory / "here"
     here.mkdir()
@@ -127,6 +135,8 @@ def read(page: Path, directory: Path, tools: Path, prefix: Path | None) -> list[
     # The page's `./run NAME` is looked up: other tests, or this very run, carry it out.
     program(here / "run", f'#!/bin/sh\n{ROOT}/run help | grep -q "^  $1 "\n')
     environment = {"HOME": str(directory), "TMPDIR": str(directory / "tmp"), **MPI}
+    if REFERENCE:
+        environment["OLD_PYTHON"] = REFERENCE
     if prefix is not None:
         environment["INSTALLED_PREFIX"] = str(prefix)
         if page == ROOT / "README.md":  # it leaves the variables to the page about native programs
@@ -149,13 +159,13 @@ def readings(
         yield {
             page: pool.submit(read, page, tmp_path_factory.mktemp(page.stem), tools, prefix)
             for page in PAGES
-            if page in chosen and (prefix is not None or not needs_library(page))
+            if page in chosen and (prefix or not needs_library(page)) and (REFERENCE or not needs_reference(page))
         }
 
 
 def reading(readings: dict[Path, Future[list[str | None]]], page: Path) -> list[str | None]:
     if page not in readings:
-        pytest.skip("SCOPE_PROFILER_C_BUILD names no build of the C library")
+        pytest.skip("there is no build of the C library (SCOPE_PROFILER_C_BUILD), or release 0.7.5 (SCOPE_PROFILER_REFERENCE_PYTHON)")
     return readings[page].result()
 
 

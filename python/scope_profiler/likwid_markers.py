@@ -134,7 +134,7 @@ class LikwidMarkers(Mode):
         return group
 
     def _collect(self) -> dict[str, LikwidRegionResult]:
-        snapshots = [] if os.environ.get("LIKWID_FILEPATH") is None else self._snapshots()
+        snapshots = self._snapshots() if is_counting() and _ident() in self._threads else []
         self.end()
         if not is_counting():
             return {}

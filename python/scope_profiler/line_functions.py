@@ -32,6 +32,16 @@ class LineFunctions:
                 self.codes.setdefault(region, {})[code] = None
 
 
+    def add_text(self, region: str, code: CodeType) -> None:
+        """All functions that are written in the text that ``code`` was compiled from, at whatever depth, and the text itself."""
+        known = self.codes.setdefault(region, {})
+        found = [code]
+        while found:
+            code = found.pop()
+            known[code] = None
+            found += [constant for constant in code.co_consts if isinstance(constant, _Code)]
+
+
 _WRAPPERS = (staticmethod, classmethod, property)
 _Code = type(LineFunctions.add.__code__)
 

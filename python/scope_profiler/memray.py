@@ -8,6 +8,7 @@ from .modes import Mode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .profile_config import ProfilingConfig
@@ -40,9 +41,9 @@ class MemrayAllocationTracker:
                 "pip install 'scope-profiler[memray]'"
             ) from error
         self.path = path
-        tracker: Any = memray.Tracker
-        self._make = lambda: tracker(
-            destination=memray.FileDestination(os.fspath(path), overwrite=True),
+        package: Any = memray
+        self._make = lambda: package.Tracker(
+            destination=package.FileDestination(os.fspath(path), overwrite=True),
             native_traces=native_traces,
             trace_python_allocators=trace_python_allocators,
             follow_fork=follow_fork,
@@ -50,16 +51,46 @@ class MemrayAllocationTracker:
         self._tracker: Any = None
 
     def start(self) -> None:
-        """Trace from here on. RuntimeError: the process is traced already. OSError: the file cannot be written."""
+        """Trace from here on. RuntimeError: the process is traced already. OSError: the file cannot be written.
+
+        On a thread of its own: memray takes a frame too many off the stack for each one that was there when its thread began
+        to trace and returns later, as all between this function and the program's do. Other threads' stacks it gets right.
+        """
+        self._tracker = _on_another_thread(self._begin)
+
+    def _begin(self) -> Any:
         tracker = self._make()
         tracker.__enter__()
-        self._tracker = tracker
+        return tracker
 
     def stop(self) -> None:
         """The trace is complete. Idempotent."""
         tracker, self._tracker = self._tracker, None
         if tracker is not None:
             tracker.__exit__(None, None, None)
+
+
+def _on_another_thread(function: Callable[[], Any]) -> Any:
+    """What ``function`` returns or raises there."""
+    from _thread import allocate_lock, start_new_thread
+
+    done = allocate_lock()
+    done.acquire()
+    answer: list[Any] = [None, None]
+
+    def run() -> None:
+        try:
+            answer[0] = function()
+        except BaseException as error:
+            answer[1] = error
+        finally:
+            done.release()
+
+    start_new_thread(run, ())
+    done.acquire()
+    if answer[1] is not None:
+        raise answer[1]
+    return answer[0]
 
 
 class AllocationTrace(Mode):

@@ -129,7 +129,7 @@ def test_every_command_has_help(cli: Cli, command: str) -> None:
 def test_run_shows_only_what_this_version_does(cli: Cli) -> None:
     shown = cli("run", "--help").stdout
     assert "--track-threads" in shown and "--no-mpi-calls" in shown
-    for option in ("--line-profile", "--recursive", "--aggregation-mode", "--memory-profile", "--include"):
+    for option in ("--recursive", "--aggregation-mode", "--include"):
         assert option not in shown
 
 
@@ -826,8 +826,6 @@ def test_run_settings(cli: Cli, tmp_path: Path) -> None:
     [
         ["--recursive"],
         ["--all"],
-        ["--memory-profile"],
-        ["--line-profile"],
         ["--aggregation-mode"],
         ["--entrypoint", "x"],
         ["--config", "missing.toml"],

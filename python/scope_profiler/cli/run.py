@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -27,8 +28,6 @@ _REFUSED = (
     "include",
     "exclude",
     "entrypoint",
-    "memory_profile",
-    "line_profile",
     "aggregation_mode",
 )
 
@@ -58,8 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--buffer-limit", type=int, metavar="N", help="first capacity of the buffers, in calls")
     parser.add_argument("--aggregation-mode", action="store_true", default=None, help=argparse.SUPPRESS)
-    parser.add_argument("--line-profile", action="store_true", default=None, help=argparse.SUPPRESS)
-    parser.add_argument("--memory-profile", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--line-profile", action="store_true", default=None,
+        help="count the lines of the script's functions too, and of those that regions are about (needs line_profiler)",
+    )
+    parser.add_argument(
+        "--memory-profile", action="store_true", default=None,
+        help="write a trace of all allocations beside the profile, FILE.memray.bin (needs memray)",
+    )
     recursive = parser.add_mutually_exclusive_group()
     recursive.add_argument("--recursive", action="store_true", help=argparse.SUPPRESS)
     recursive.add_argument("--no-recursive", action="store_true", help=argparse.SUPPRESS)
@@ -149,6 +154,7 @@ class _Recording:
             "track_async": self._arguments.track_async,
             "aggregation_mode": self._arguments.aggregation_mode,
             "use_line_profiler": self._arguments.line_profile,
+            "use_memray": self._arguments.memory_profile,
             "profile_mpi_calls": self._arguments.mpi_calls,
         }
         settings = {name: value for name, value in settings.items() if value is not None}
@@ -171,6 +177,18 @@ class _Recording:
             complain(f"{PROGRAM}: {one_line(warning.message)}")
         # Registered before the program's own handlers, hence called after them: at that point its threads have ended too.
         atexit.register(self.end)
+
+    def around(self, code: CodeType, name: str) -> AbstractContextManager[object]:
+        """What the script runs in: where its lines are profiled, a region with its name, which counts all functions in its text."""
+        from contextlib import nullcontext
+
+        from scope_profiler import ProfileManager
+
+        state = ProfileManager._state
+        if state.config is None or not state.config.use_line_profiler:
+            return nullcontext()
+        state.line_functions.add_text(name, code)
+        return state.recorder.add(name)
 
     def end(self) -> None:
         """The last exit handler: write the profile, then see to the exit code, which no exit handler can set."""
@@ -243,7 +261,8 @@ class _Program:
         if _has_path_entry():
             sys.path[0] = self._path_entry
         try:
-            exec(self._code, main.__dict__)  # noqa: S102 - this is what the command is for
+            with recording.around(self._code, os.path.basename(self._argv[0])):
+                exec(self._code, main.__dict__)  # noqa: S102 - this is what the command is for
         except SystemExit as stop:
             recording.exit_code = _exit_code(stop.code)
             raise

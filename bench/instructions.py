@@ -73,6 +73,7 @@ def task_lives(count):
 """
 
 OFF, ON = "", "recorder.open()"
+SUMS = "recorder.open(aggregate=True)"
 THREADS, TASKS = "recorder.open(track_threads=True)", "recorder.open(track_threads=True, track_async=True)"
 
 # What is counted: the name, what runs and how it is opened, and the same for what is taken off.
@@ -81,8 +82,10 @@ PATHS = {
     "with, named": ("named", ON, "loop"),
     "with, reused, threads": ("reused", THREADS, "loop"),
     "with, reused, tasks": ("reused", TASKS, "loop"),
+    "with, reused, sums": ("reused", SUMS, "loop"),
     "with, reused, off": ("reused", OFF, "loop"),
     "decorated call": ("calls", ON, "plain"),
+    "decorated call, sums": ("calls", SUMS, "plain"),
     "decorated call, off": ("calls", OFF, "plain"),
     "generator step": ("generator", ON, "plain_generator"),
     "asyncio step": ("task_steps", TASKS, "task_steps"),
@@ -117,6 +120,7 @@ def of_c(build: Path) -> dict[str, float]:
     return {
         "C: enter and exit": per_call([str(program)]),
         "C: enter and exit, tasks": per_call([str(program)], "tasks"),
+        "C: enter and exit, sums": per_call([str(program)], "sums"),
     }
 
 

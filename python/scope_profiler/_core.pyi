@@ -178,6 +178,7 @@ class Recorder:
         *,
         track_threads: bool = False,
         track_async: bool = False,
+        aggregate: bool = False,  # sums of regions instead of calls
         enabled: Callable[[str, tuple[str, ...]], bool] | None = None,
         buffer_limit: int = 1024,
         capture_source: bool = False,  # text of the with block, by scope_profiler._source.block_text(file, line)

@@ -25,13 +25,15 @@ class MetadataScope:
 
     def __enter__(self) -> dict[str, Any]:
         state = self._state
+        recording, scope = state.recording if state.listening else None, None
+        if recording is not None and recording.config.aggregation_mode:
+            raise RuntimeError("metadata() needs single calls, which a run with aggregation_mode=True does not keep")
         if state.scope_values is None:
             from contextvars import ContextVar
 
             state.scope_values = ContextVar("scope_profiler_metadata", default=None)
         merged = {**(state.scope_values.get() or {}), **self._values}
         token = state.scope_values.set(merged)
-        recording, scope = state.recording if state.listening else None, None
         if recording is not None:
             state.annotate()
             scope = recording.events.open(merged)
@@ -69,8 +71,8 @@ class Annotator:
         outcome = self._outcome
 
         def finish(region: str, lane: int, start: int, end: int, exception: BaseException | None) -> None:
-            if recording is None:
-                return
+            if recording is None or recording.config.aggregation_mode:
+                return  # sums have no single calls that could have values
             if values:
                 recording.events.add_scope(lane, start, end, values)
             if outcome:

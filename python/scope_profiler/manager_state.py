@@ -139,6 +139,7 @@ class ManagerState:
                 config,
                 track_threads=config.track_threads,
                 track_async=config.track_async,
+                aggregate=config.aggregation_mode,
                 enabled=rules.filter(),
                 buffer_limit=config.buffer_limit,
                 capture_source=config.capture_region_source,

@@ -186,7 +186,7 @@ class _Recorder:
         """``run()`` as a call of its region. ``arrived`` tells afterwards what was not known before."""
         region, exact = self.region(operation, shape, root, comm, request)
         recording = self.state.recording
-        if recording is None or (exact and (arrived is None or -1 not in shape)):
+        if recording is None or recording.config.aggregation_mode or (exact and (arrived is None or -1 not in shape)):
             with region:
                 return run()
         self.state.annotate()

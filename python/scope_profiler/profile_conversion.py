@@ -99,7 +99,7 @@ def _row(name: int, rank: int, first: int, one: Region, resolved: bool) -> tuple
         one.tags,
         _metadata_text(one),
         -1 if exclusive is None else exclusive,
-        one._statistics if aggregate is None and count else None,
+        one._statistics if count and (aggregate is None or "m2" in aggregate) else None,
         None if aggregate is None else tuple(int(aggregate.get(key, -1)) for key in _AGGREGATE),
         one._percentiles,
     )

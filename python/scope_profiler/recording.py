@@ -139,7 +139,7 @@ class Recording:
         if profile is not None:
             path = self.files[-1]
             results = self._read_back(path, need_calls) if need_results else None
-            self._confirmed += profile.call_count
+            self._confirmed += _calls(profile)
             self._reported = self._confirmed
         else:
             profile, path, results = self._collect_and_report(need_results, need_calls, native_traces)
@@ -183,14 +183,14 @@ class Recording:
             path, results = self._report(profile, need_results, need_calls)
         except BaseException as error:
             if getattr(error, "written", False):  # other ranks are missing, this one is in the file
-                self._confirm(mark, recorded.call_count)
+                self._confirm(mark, _calls(recorded))
                 if self.closed:
                     self.end_spool()
             raise
         if path is None:
-            self._reported = self._confirmed + recorded.call_count
+            self._reported = self._confirmed + _calls(recorded)
         else:
-            self._confirm(mark, recorded.call_count)
+            self._confirm(mark, _calls(recorded))
         return profile, path, results
 
     def _report(
@@ -202,7 +202,7 @@ class Recording:
             if link.open:
                 return self._report_together(link, profile, need_results, need_calls)
             self._stand_alone(link.rank)
-        path = self._next_path(profile.call_count)
+        path = self._next_path(_calls(profile))
         results = self._results(profile, path) if need_results else None
         if path is not None:
             self._write(profile, results, path)
@@ -223,7 +223,7 @@ class Recording:
         from ._core import replace_profile
         from ._ranks import Team
 
-        team = Team(link, profile.call_count, profile.metadata)
+        team = Team(link, _calls(profile), profile.metadata)
         profile = replace_profile(profile, metadata=team.describe(profile.metadata))
         path = self._next_path(team.calls)
         if path is not None and self.config.output_format == "hdf5":
@@ -330,7 +330,7 @@ class Recording:
         other formats, for ranks and traces that go into the same file, and after a collection whose file could not be written.
         """
         config = self.config
-        if native_traces or (config.link is not None and config.link.size > 1):
+        if native_traces or config.aggregation_mode or (config.link is not None and config.link.size > 1):
             return None
         if self.modes is not None and self.modes.needs_columns:
             return None
@@ -476,6 +476,13 @@ def warn(message: str) -> None:
         frame = frame.f_back
         level += 1
     warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+
+def _calls(profile: Profile) -> int:
+    """Calls that a profile tells of, singly or by their sums."""
+    if not profile.aggregate:
+        return profile.call_count
+    return sum(row[11][0] for row in profile.rows if row[11] is not None)
 
 
 def _count(number: int, noun: str) -> str:

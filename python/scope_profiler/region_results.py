@@ -238,7 +238,8 @@ class Region(CallStatistics):
         self._exclusive_total = row[9] if row[9] >= 0 else None
         self._aggregate = None
         if aggregate is not None:
-            self._aggregate = dict(zip(("count", "total", "minimum", "maximum", "exclusive"), aggregate))
+            self._aggregate = {} if statistics is None else dict(zip(_STATISTICS_NAMES, statistics))
+            self._aggregate.update(zip(("count", "total", "minimum", "maximum", "exclusive"), aggregate))
             self._statistics = _statistics_of_aggregate(self._aggregate)
             self._count = aggregate[0]
             self._exclusive_total = aggregate[4] if aggregate[4] >= 0 else None

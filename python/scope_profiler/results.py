@@ -80,9 +80,9 @@ class _ProfileRegions:
     def time_range(self) -> tuple[int, int] | None:
         profile = self._profile
         found: list[tuple[int, int]] = []
-        for index in range(0 if profile.aggregate else profile.row_count):
+        for index in range(profile.row_count):
             row = profile.row(index)
-            if not row[3]:
+            if not (row[3] if row[11] is None else row[11][0]):
                 continue
             if row[10] is None:  # a file of an earlier release, that stores no statistics
                 return _time_range(one for name in self.names() for one in self._get(name).regions.values())

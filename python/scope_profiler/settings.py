@@ -48,7 +48,6 @@ _LEVELS: Final = {"auto": (0, 9), "gzip": (0, 9), "zstd": (1, 22)}
 # Settings that this version knows by name and cannot do yet. Their default is accepted, anything else refused.
 NOT_AVAILABLE: Final = (
     "recursive_profile",
-    "aggregation_mode",
 )
 
 

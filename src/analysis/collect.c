@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "analysis/collection.h"
+#include "analysis/summed.h"
 #include "core/task.h"
 #include "platform/platform.h"
 
@@ -83,6 +84,7 @@ sp_status sp_collection_columns(sp_collection *collection, unsigned how, int64_t
 sp_status sp_run_collect(sp_run *run, uint32_t rank, int64_t first_call_id, sp_profile **out, int64_t **lane_keys,
                          sp_error *error)
 {
+    if (run->sums) return sp_run_collect_totals(run, rank, out, error);
     sp_collection *collection;
     sp_status status = sp_collection_begin(run, rank, first_call_id, &collection, error);
     if (status != SP_OK) return status;

@@ -9,6 +9,7 @@
 #include "core/registry.h"
 #include "core/sort.h"
 #include "core/task.h"
+#include "core/totals.h"
 #include "platform/platform.h"
 
 /* One log of the collection. */
@@ -685,8 +686,12 @@ void sp_run_confirm(sp_run *run)
     run->reported = true;
     run->kept = false;
     sp_note(run, SP_NOTE_CONFIRM, run->collection, "");
-    for (sp_log *log = run->logs; log; log = log->next_of_run) confirm_log(log);
-    clean_up(run);
+    if (run->sums) {
+        sp_run_forget_totals(run);
+    } else {
+        for (sp_log *log = run->logs; log; log = log->next_of_run) confirm_log(log);
+        clean_up(run);
+    }
     unlock_all(run);
     pthread_mutex_unlock(&run->collecting);
 }

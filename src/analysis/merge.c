@@ -246,9 +246,37 @@ static char *join_event_metadata(const plan *p, const piece *pieces, size_t coun
     return text;
 }
 
+/* Of two aggregates: the calls themselves are not there to be looked at again. `before` calls are in `out`. */
+static void pool_statistics(sp_row *out, uint64_t before, const sp_row *row)
+{
+    sp_row_statistics *into = &out->statistics;
+    const sp_row_statistics *from = &row->statistics;
+    out->has_statistics &= row->has_statistics;
+    if (!out->has_statistics) return;
+    if (before == 0) {
+        *into = *from;
+        return;
+    }
+    const double a = (double)before, b = (double)row->aggregate_count, apart = from->mean - into->mean;
+    if (from->start_minimum < into->start_minimum) {
+        into->start_minimum = from->start_minimum;
+        into->first = from->first;
+    }
+    if (from->end_maximum >= into->end_maximum) {
+        into->end_maximum = from->end_maximum;
+        into->last = from->last;
+    }
+    if (from->minimum < into->minimum) into->minimum = from->minimum;
+    if (from->maximum > into->maximum) into->maximum = from->maximum;
+    into->total = sp_plus(into->total, from->total);
+    into->m2 += from->m2 + apart * apart * a * b / (a + b);
+    into->mean += apart * b / (a + b);
+}
+
 static void add_aggregate(sp_row *out, const sp_row *row)
 {
     if (!row->has_aggregate) return;
+    if (row->aggregate_count) pool_statistics(out, out->aggregate_count, row);
     if (!out->has_aggregate || out->aggregate_count == 0) {
         const uint64_t count = out->aggregate_count + row->aggregate_count;
         out->has_aggregate = true;
@@ -279,7 +307,7 @@ static bool fill_row(const plan *p, sp_row *out, const piece *pieces, size_t cou
         }
         if (out->source_text == NULL) out->source_text = copy_text(row->source_text, &ok);
         if (out->tags == NULL) out->tags = copy_text(row->tags, &ok);
-        out->has_statistics |= row->has_statistics;
+        if (!row->has_aggregate || !out->has_aggregate) out->has_statistics |= row->has_statistics;
         add_aggregate(out, row);
     }
     out->event_metadata = join_event_metadata(p, pieces, count, &ok);
@@ -344,7 +372,7 @@ static void renew_statistics(plan *p)
     for (size_t i = 0, count; i < p->piece_count; i += count) {
         count = piece_run(p, i);
         sp_row *row = &p->out->rows[p->pieces[i].row];
-        if (count == 1 || !row->has_statistics) continue;
+        if (count == 1 || !row->has_statistics || (row->has_aggregate && row->count == 0)) continue;
         row->has_statistics = !p->out->summary_only && row->count > 0;
         if (row->has_statistics) sp_row_statistics_compute(p->out, row, &row->statistics);
     }
@@ -643,7 +671,7 @@ sp_status sp_profile_merge(const sp_profile *const *parts, size_t count, sp_prof
     if (!ok) return finish(&p, sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", count), out);
     renew_statistics(&p);
     for (size_t i = 0; i < p.out->row_count; i++) p.out->rows[i].exclusive_total = SP_UNKNOWN;
-    p.out->nested = false;
+    p.out->nested = p.out->aggregate; /* without single calls there is nothing to resolve */
     return finish(&p, SP_OK, out);
 }
 

@@ -565,6 +565,7 @@ static void add_row_statistics(node_total *total, const sp_row *row)
         total->statistics = (sp_row_statistics){
             .total = row->aggregate_total, .minimum = row->aggregate_minimum, .maximum = row->aggregate_maximum,
         };
+        if (row->has_statistics) total->statistics = row->statistics;
     } else {
         total->count = row->count;
         total->exclusive = row->exclusive_total;

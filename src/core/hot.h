@@ -21,8 +21,12 @@ typedef struct sp_switch {
 SP_NOINLINE sp_log *sp_log_find(uint64_t token);
 /* Make room for one more slot; NULL when memory is out (the call is then counted as lost). */
 SP_NOINLINE char *sp_log_grow(sp_log *log);
+/* The entry of a call in a run that keeps sums (totals.h). Not a cold path: such a run takes it for every call. */
+__attribute__((noinline)) sp_slot *sp_frame_enter(sp_log *log, uint32_t region);
 /* Take the anchor that is due. */
 SP_NOINLINE void sp_log_anchor(sp_log *log, sp_ticks now);
+/* And its exit, on its own thread. */
+__attribute__((noinline)) void sp_frame_exit(sp_log *log, sp_slot *slot, sp_ticks now);
 /* The exit of a call on another thread, another lane, or while another run is the thread's hot one. */
 SP_NOINLINE void sp_log_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now);
 
@@ -41,6 +45,7 @@ static inline sp_slot *sp_log_enter(sp_log *log, uint32_t region)
 {
     char *at = atomic_load_explicit(&log->next, memory_order_relaxed);
     if (SP_UNLIKELY(at == log->limit)) {
+        if (log->tally) return sp_frame_enter(log, region);
         at = sp_log_grow(log);
         if (at == NULL) return NULL;
     }
@@ -68,8 +73,13 @@ static inline void sp_log_exit(sp_log *log, sp_slot *slot)
 {
     const sp_ticks now = sp_clock_read();
     sp_thread *thread = sp_this_thread;
-    if (SP_UNLIKELY(thread == NULL || thread->hot != log || slot->task != log->lane_index)) {
+    if (SP_UNLIKELY(thread == NULL || thread->hot != log)) {
         sp_log_exit_elsewhere(log, slot, now);
+        return;
+    }
+    if (SP_UNLIKELY(slot->task != log->lane_index)) {
+        if (log->tally) sp_frame_exit(log, slot, now);
+        else sp_log_exit_elsewhere(log, slot, now);
         return;
     }
     if (SP_UNLIKELY(now >= log->anchor_due)) sp_log_anchor(log, now);

@@ -6,6 +6,7 @@
 #include "core/probe.h"
 #include "core/run.h"
 #include "core/task.h"
+#include "core/totals.h"
 #include "core/window.h"
 #include "platform/platform.h"
 
@@ -150,6 +151,10 @@ static uint64_t foreign_await(sp_run *run, const sp_async_slot *call, sp_ticks n
 
 void sp_log_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now)
 {
+    if (log->tally) {
+        sp_frame_exit_elsewhere(log, slot, now);
+        return;
+    }
     const int saved = errno;
     sp_run *run = log->run;
     if (log->probe) now = sp_log_probe_left(log, slot, now);

@@ -56,6 +56,7 @@ static bool note_row(sp_run *run, const sp_thread_row *row)
 
 void sp_note_thread(sp_run *run, const sp_thread_row *row)
 {
+    if (run->sums) return; /* its threads are not told apart, and there may be any number of them */
     const size_t index = (size_t)row->index;
     while (run->store && run->rows_noted < index && note_row(run, run->rows[run->rows_noted])) run->rows_noted++;
     if (run->store && run->rows_noted >= index && note_row(run, row) && run->rows_noted == index) run->rows_noted++;
@@ -63,7 +64,7 @@ void sp_note_thread(sp_run *run, const sp_thread_row *row)
 
 void sp_note_thread_end(sp_run *run, const sp_thread_row *row)
 {
-    if (run->store == NULL) return;
+    if (run->store == NULL || run->sums) return;
     const int64_t numbers[2] = {(int64_t)row->end, row->cpu_ns};
     const void *const parts[1] = {numbers};
     const size_t sizes[1] = {sizeof numbers};

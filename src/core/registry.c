@@ -6,6 +6,7 @@
 
 #include "core/note.h"
 #include "core/probe.h"
+#include "core/totals.h"
 #include "platform/platform.h"
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -118,6 +119,7 @@ static void after_fork_in_child(void)
             if (atomic_load(&log->thread) == sp_this_thread && sp_this_thread != NULL) continue;
             log->orphaned = true;
             log->row->released = true;
+            sp_tally_orphan(log);
             atomic_store(&log->thread, NULL);
         }
     }
@@ -159,6 +161,7 @@ static void log_destroy(sp_log *log)
 {
     sp_run *run = log->run;
     atomic_fetch_add_explicit(&run->lost, atomic_load_explicit(&log->lost, memory_order_relaxed), memory_order_relaxed);
+    sp_tally_free(log);
     free(log->scan_open);
     sp_log_probe_free(log);
     free(log);
@@ -225,6 +228,8 @@ static void unlink_from_run(sp_log *log)
 
 void sp_log_free(sp_log *log)
 {
+    /* Frames that are still open are ended like those of another thread, which touches no other frame: those may be gone. */
+    if (log->tally) atomic_store(&log->thread, NULL);
     for (sp_block *block = log->head; block;) {
         sp_block *next = atomic_load_explicit(&block->next, memory_order_acquire);
         sp_registry_bury(log, block);
@@ -496,14 +501,46 @@ static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
     return true;
 }
 
+/*
+ * A run that keeps sums does not tell threads apart: who comes goes on with the log of one that has ended, so that memory does
+ * not grow with the number of threads there ever were. With run->lock.
+ */
+static sp_log *log_inherit(sp_run *run, sp_thread *thread)
+{
+    sp_log *log = run->logs;
+    while (log && !log->orphaned) log = log->next_of_run;
+    if (log == NULL || !sp_tally_hand_over(log)) return NULL;
+    log->orphaned = false;
+    log->finished_at = NULL;
+    log->left_at = 0;
+    log->row->ident = (int64_t)(uintptr_t)thread->handle;
+    log->row->native_id = thread->native_id;
+    log->row->released = false;
+    log->row->end = 0;
+    atomic_store(&log->thread, thread);
+    return log;
+}
+
+static void own(sp_thread *thread, sp_log *log)
+{
+    log->next_of_thread = thread->logs;
+    thread->logs = log;
+}
+
 /* With the registry's lock held. */
 static sp_log *log_new(sp_run *run, sp_thread *thread)
 {
-    sp_log *log = calloc(1, sizeof *log);
-    if (log == NULL) return NULL;
     pthread_mutex_lock(&run->lock);
-    if (!row_add(run, thread, log)) {
+    sp_log *log = run->sums ? log_inherit(run, thread) : NULL;
+    if (log) {
         pthread_mutex_unlock(&run->lock);
+        own(thread, log);
+        return log;
+    }
+    log = calloc(1, sizeof *log);
+    if (log == NULL || (run->sums && !sp_tally_new(log)) || !row_add(run, thread, log)) {
+        pthread_mutex_unlock(&run->lock);
+        if (log) sp_tally_free(log);
         free(log);
         return NULL;
     }
@@ -521,8 +558,7 @@ static sp_log *log_new(sp_run *run, sp_thread *thread)
     atomic_init(&log->thread, thread);
     atomic_fetch_add_explicit(&run->references, 1, memory_order_relaxed);
     pthread_mutex_unlock(&run->lock);
-    log->next_of_thread = thread->logs;
-    thread->logs = log;
+    own(thread, log);
     return log;
 }
 

@@ -7,6 +7,7 @@
 #include "core/note.h"
 #include "core/probe.h"
 #include "core/registry.h"
+#include "core/totals.h"
 #include "core/values.h"
 #include "platform/platform.h"
 
@@ -39,7 +40,9 @@ sp_status sp_run_open(const sp_run_options *options, sp_switch *gate, sp_run **o
     atomic_init(&run->references, 1);
     run->tracks_threads = options->tracks_threads;
     run->tracks_tasks = options->tracks_tasks;
-    run->stride = options->tracks_tasks ? sizeof(sp_async_slot) : sizeof(sp_slot);
+    run->sums = options->sums;
+    run->stride = run->sums ? sizeof(sp_frame) : options->tracks_tasks ? sizeof(sp_async_slot) : sizeof(sp_slot);
+    if (run->sums) sp_platform_barriers_prepare();
     run->first_block = options->first_block ? options->first_block : DEFAULT_FIRST_BLOCK;
     pthread_mutex_init(&run->collecting, NULL);
     pthread_mutex_init(&run->lock, NULL);
@@ -105,6 +108,7 @@ static void run_free(sp_run *run)
     free(run->loose);
     sp_values_free(run);
     sp_timeline_free(&run->timeline);
+    sp_run_free_totals(run);
     if (run->store) run->store->operations->release(run->store);
     if (run->probe) run->probe->operations->release(run->probe);
     pthread_mutex_destroy(&run->lock);
@@ -120,6 +124,7 @@ void sp_run_release(sp_run *run)
 /* Memory of a log whose thread lives on: full blocks can go, the tail is only emptied, because its owner may be writing. */
 static void log_shrink(sp_log *log)
 {
+    if (log->tally) return; /* small, and its frames hold on to each other */
     for (sp_block *block = log->head; block && atomic_load_explicit(&block->next, memory_order_acquire);) {
         sp_block *next = atomic_load_explicit(&block->next, memory_order_acquire);
         log->head = next;
@@ -270,7 +275,7 @@ bool sp_run_close_loose(sp_run *run, uint32_t region)
         const sp_loose_call *call = &run->loose[i];
         if (call->region != region) continue;
         if (found == SIZE_MAX) found = i;
-        if (call->log == mine && call->task == mine->lane_index) {
+        if (call->log == mine && (call->task == mine->lane_index || run->sums)) {
             on_lane = i;
             break;
         }
@@ -337,6 +342,10 @@ void sp_log_scan(sp_log *log)
 
 void sp_run_scan(sp_run *run)
 {
+    if (run->sums) {
+        sp_run_count_totals(run);
+        return;
+    }
     for (sp_log *log = run->logs; log; log = log->next_of_run) sp_log_scan(log);
 }
 
@@ -375,10 +384,13 @@ sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error
     pthread_mutex_lock(&run->lock);
     sp_run_scan(run);
     size_t total = 0;
-    for (sp_log *log = run->logs; log; log = log->next_of_run) total += log->scan_open_count;
+    for (const sp_log *log = run->logs; log; log = log->next_of_run) {
+        total += run->sums ? sp_tally_open_calls(log, NULL, SIZE_MAX) : log->scan_open_count;
+    }
     uint32_t *list = malloc((total ? total : 1) * sizeof *list);
     size_t used = 0;
-    for (sp_log *log = run->logs; list && log; log = log->next_of_run) {
+    for (const sp_log *log = run->logs; list && log; log = log->next_of_run) {
+        if (run->sums) used += sp_tally_open_calls(log, list + used, total - used);
         for (size_t i = 0; i < log->scan_open_count; i++) {
             list[used++] = atomic_load_explicit(&log->scan_open[i]->region, memory_order_relaxed) & SP_REGION_ID;
         }
@@ -466,7 +478,7 @@ sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **
     pthread_mutex_lock(&run->lock);
     const sp_ticks now = sp_clock_read();
     sp_timeline_anchor(&run->timeline, 0);
-    for (sp_log *log = run->logs; log && enough; log = log->next_of_run) {
+    for (sp_log *log = run->sums ? NULL : run->logs; log && enough; log = log->next_of_run) {
         sp_timeline_cursor cursor = {.timeline = &run->timeline};
         enough = peek_log(log, region, now, &cursor, &p);
     }
@@ -501,12 +513,19 @@ static bool log_has_unreported(const sp_log *log, bool *open)
     return false;
 }
 
+static bool sums_left(const sp_run *run, bool *open)
+{
+    for (const sp_log *log = run->logs; log; log = log->next_of_run) *open |= sp_tally_open_calls(log, NULL, SIZE_MAX) > 0;
+    return sp_run_totals_left(run, false) > 0;
+}
+
 bool sp_run_has_unreported(sp_run *run)
 {
     bool open = false, ended = false;
     pthread_mutex_lock(&run->collecting);
     pthread_mutex_lock(&run->lock);
-    for (const sp_log *log = run->logs; log && !ended; log = log->next_of_run) ended = log_has_unreported(log, &open);
+    for (const sp_log *log = run->sums ? NULL : run->logs; log && !ended; log = log->next_of_run) ended = log_has_unreported(log, &open);
+    if (run->sums) ended = sums_left(run, &open);
     const bool unreported = ended || (open && !run->reported);
     pthread_mutex_unlock(&run->lock);
     pthread_mutex_unlock(&run->collecting);
@@ -547,7 +566,8 @@ uint64_t sp_run_unsaved(sp_run *run)
     pthread_mutex_lock(&run->lock);
     size_t pages = 0;
     while (pages < run->task_page_count && run->task_page_stored[pages]) pages++;
-    for (const sp_log *log = run->logs; log; log = log->next_of_run) unsaved += log_unsaved(log, (int64_t)(pages * SP_TASKS_PER_PAGE));
+    if (run->sums) unsaved = sp_run_totals_left(run, true);
+    for (const sp_log *log = run->sums ? NULL : run->logs; log; log = log->next_of_run) unsaved += log_unsaved(log, (int64_t)(pages * SP_TASKS_PER_PAGE));
     pthread_mutex_unlock(&run->lock);
     pthread_mutex_unlock(&run->collecting);
     return unsaved;

@@ -17,6 +17,7 @@ typedef struct sp_region_info {
     int64_t source_line;             /* -1: none */
     char *tags;                      /* JSON list, NULL: none */
     uint64_t entries;
+    uint64_t taken; /* of a run that keeps sums: calls that were collected */
 } sp_region_info;
 
 /* A call that was opened without a handle of its own: found again by region and lane (run->lock). */
@@ -35,6 +36,7 @@ struct sp_run {
     _Atomic(int) references; /* its owner, and one for each log */
     uint64_t token;
     bool tracks_threads, tracks_tasks;
+    bool sums; /* it keeps sums of regions, not calls: totals.h */
     uint32_t stride;
     size_t first_block; /* slots of a log's first block */
     sp_ticks started;
@@ -61,6 +63,10 @@ struct sp_run {
     bool kept;              /* one has calls that a store keeps until they are confirmed */
     uint64_t dropped_calls; /* that went to keep newer ones (window.h) */
     sp_ticks dropped_until; /* none of them ended later */
+    struct sp_totals *taken_totals;   /* of a run that keeps sums: collected, and not confirmed yet */
+    struct sp_total_page *spare_pages;
+    struct sp_summed *given_back;     /* by region: taken by a collection that could not report it */
+    size_t given_back_count;
     _Atomic(bool) limited;  /* the store's limit was reached, and recording stopped */
     sp_region_info **regions;
     size_t region_count, region_size;
@@ -89,6 +95,7 @@ struct sp_run {
 
 typedef struct sp_run_options {
     bool tracks_threads, tracks_tasks;
+    bool sums; /* keep sums instead of calls: neither of the two above then */
     size_t first_block; /* slots of a thread's first block; 0: the default; at most 2^24 are believed */
     sp_store *store; /* where what is recorded is kept, or NULL; the run takes a reference of its own */
     struct sp_probe *probe; /* or NULL; the run's own from here on, even if it cannot be opened */

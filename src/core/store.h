@@ -14,7 +14,13 @@
 
 typedef struct sp_store sp_store;
 
-typedef enum sp_chunk_kind { SP_CHUNK_EVENTS = 1, SP_CHUNK_TASKS = 2, SP_CHUNK_JOURNAL = 3, SP_CHUNK_VALUES = 4 } sp_chunk_kind;
+typedef enum sp_chunk_kind {
+    SP_CHUNK_EVENTS = 1,
+    SP_CHUNK_TASKS = 2,
+    SP_CHUNK_JOURNAL = 3,
+    SP_CHUNK_VALUES = 4,
+    SP_CHUNK_TOTALS = 5,
+} sp_chunk_kind;
 
 /* What a note is about; docs/spool-format.md has the payloads. Numbers are stored: they never change. */
 typedef enum sp_note_kind {

@@ -39,6 +39,7 @@
 typedef struct sp_run sp_run;
 typedef struct sp_log sp_log;
 typedef struct sp_thread sp_thread;
+typedef struct sp_tally sp_tally;
 
 #define SP_NO_TASK (-1)
 
@@ -144,6 +145,7 @@ struct sp_log {
     int32_t lane_index;   /* its index, or SP_NO_TASK */
     uint32_t stride;      /* sizeof(sp_slot) or sizeof(sp_async_slot) */
     sp_ticks anchor_due;  /* when the clock wants its next anchor */
+    sp_tally *tally;      /* of a run that keeps sums instead of calls (totals.h); else NULL */
 
     /* cold */
     sp_run *run; /* the log holds a reference */
@@ -195,6 +197,9 @@ struct sp_thread {
     pthread_t handle;
     sp_thread *next, *previous; /* registry (its lock) */
 };
+
+/* `next` and `limit` of a log that keeps sums: no slot is ever taken, and its blocks are readable to their ends. */
+#define SP_NO_BLOCK ((char *)UINTPTR_MAX)
 
 /* The one thread-local of the hot path. NULL until the thread's first region. */
 #if defined(__GLIBC__)

@@ -310,6 +310,8 @@ static void fill_row(sp_row *row, index_columns *index, uint64_t i, uint64_t fir
     }
     if (index->aggregate_counts == NULL || !(aggregate || index->aggregate_counts[i] != 0)) return;
     row->has_aggregate = true;
+    /* Release 0.7.5 stores none, and who rewrote its files stores zeros. */
+    row->has_statistics = row->has_statistics && row->statistics.end_maximum != 0;
     row->aggregate_count = (uint64_t)index->aggregate_counts[i];
     row->aggregate_total = index->aggregate_totals[i];
     row->aggregate_minimum = index->aggregate_minimums[i];

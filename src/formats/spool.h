@@ -20,6 +20,7 @@ typedef struct sp_spool_options {
     const char *path;      /* of the spool; must not exist */
     const char *output;    /* the file that the run will be written to: told in the header */
     bool tracks_threads, tracks_tasks;
+    bool sums;             /* the run keeps sums (totals.h) */
     uint64_t limit;        /* bytes the file may take; 0: no limit */
     bool keeps_newest;     /* at the limit the oldest calls go; else recording stops */
     bool ends_with_name;   /* recording stops, as at the limit, once the file was removed: nobody would read it */

@@ -19,7 +19,7 @@ typedef struct sp_spool_header {
     uint32_t slot_bytes;  /* 24, or 32 with await times */
     uint32_t task_bytes;  /* sizeof(sp_task) of the writer */
     uint32_t clock;       /* sp_clock_source */
-    uint32_t tracks;      /* bit 0: threads, bit 1: tasks */
+    uint32_t tracks;      /* bit 0: threads, bit 1: tasks; bit 2: there are sums instead of calls */
     int64_t pid;
     uint64_t process_start; /* of /proc/PID/stat: with the boot id, what tells the process from a later one of its number */
     char boot_id[40];

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "analysis/collect.h"
+#include "analysis/summed.h"
 #include "core/restore.h"
 #include "core/sort.h"
 #include "core/task.h"
@@ -626,6 +627,54 @@ static sp_status end_timeline(reader *r, sp_error *error)
     return sp_run_restore_anchor(r->run, end) ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
 }
 
+/* ---- sums ---- */
+
+static bool sums_are_sound(const reader *r, const sp_summed *sum)
+{
+    return sum->count < LATEST && sum->total < LATEST && sum->minimum <= sum->maximum && sum->maximum <= sum->total &&
+        sum->own <= sum->total && sum->first <= sum->maximum && sum->last <= sum->maximum &&
+        is_plausible(r, sum->first_start) && is_plausible(r, sum->last_start) && is_plausible(r, sum->last_end);
+}
+
+/* A page of sums, unless the collection that took it is in a file. */
+static void read_page(reader *r, const sp_total_page *page, sp_summed *sums)
+{
+    const uint32_t collection = atomic_load_explicit(&page->collection, memory_order_relaxed);
+    const uint64_t first = (uint64_t)atomic_load_explicit(&page->index, memory_order_relaxed) * SP_TOTALS_PER_PAGE;
+    if (collection && collection <= r->confirmed.number) return;
+    for (size_t i = 0; i < SP_TOTALS_PER_PAGE; i++) {
+        sp_summed one = {0};
+        sp_summed_add(&one, &page->totals[i]);
+        if (one.count == 0) continue;
+        if (first + i >= r->run->region_count || !sums_are_sound(r, &one)) {
+            r->salvage.damaged_bytes += sizeof page->totals[i];
+            continue;
+        }
+        saw(r, one.last_end);
+        sp_summed_add(&sums[first + i], &page->totals[i]);
+    }
+}
+
+static sp_status read_sums(reader *r, uint32_t rank, sp_profile **out, sp_error *error)
+{
+    const bool moving = writer_lives(r);
+    sp_summed *sums = calloc(r->run->region_count + 1, sizeof *sums);
+    if (sums == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
+    for (size_t i = 0; i < r->chunk_count; i++) {
+        const found *chunk = &r->chunks[i];
+        if (chunk->header->kind != SP_CHUNK_TOTALS || (moving && !hold_still(chunk))) continue;
+        if (chunk->header->stride != sizeof(sp_total) || chunk->bytes < sizeof *chunk->header + sizeof(sp_total_page)) {
+            r->salvage.damaged_bytes += chunk->bytes;
+            continue;
+        }
+        read_page(r, (const sp_total_page *)(chunk->header + 1), sums);
+    }
+    sp_status status = end_timeline(r, error);
+    if (status == SP_OK) status = sp_summed_profile(r->run, rank, sums, r->run->region_count, out, error);
+    free(sums);
+    return status;
+}
+
 /* ---- marks ---- */
 
 /* Put {"open": true} at the calls that were open; rows with none are left as they are. */
@@ -774,6 +823,11 @@ void sp_spool_values_free(sp_spool_values *values)
 
 /* ---- all of it ---- */
 
+static bool is_of_sums(const reader *r)
+{
+    return r->header->tracks & 4;
+}
+
 static sp_status rebuild(reader *r, sp_error *error)
 {
     const sp_restore_options options = {.tracks_threads = r->header->tracks & 1, .tracks_tasks = r->header->tracks & 2,
@@ -785,7 +839,8 @@ static sp_status rebuild(reader *r, sp_error *error)
     if (status == SP_OK) status = read_notes(r, SP_CHUNK_JOURNAL, read_note, error);
     if (status == SP_OK) status = read_tasks(r, error);
     if (status == SP_OK) status = find_reported(r, error);
-    if (status == SP_OK) status = read_events(r, error);
+    if (status != SP_OK || is_of_sums(r)) return status;
+    status = read_events(r, error);
     /* A call that was opened last must begin before its caller ends, or it would be taken for the next one. */
     if (status == SP_OK && r->last_opened == r->latest) r->latest++;
     if (status == SP_OK) status = end_timeline(r, error);
@@ -816,7 +871,9 @@ sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_sa
     if (status == SP_OK) status = rebuild(&r, error);
     if (status == SP_OK) status = read_values(&r, error);
     if (values && values->count) lanes = &values->lanes;
-    if (status == SP_OK) status = sp_run_collect(r.run, rank, 0, &profile, lanes, error);
+    if (status == SP_OK) {
+        status = is_of_sums(&r) ? read_sums(&r, rank, &profile, error) : sp_run_collect(r.run, rank, 0, &profile, lanes, error);
+    }
     if (status == SP_OK && lanes) values->calls = profile->call_count;
     if (status == SP_OK) set_process(&r, profile);
     if (status == SP_OK) status = mark_open_calls(&r, profile, error);

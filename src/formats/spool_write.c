@@ -564,7 +564,7 @@ static void fill_header(sp_spool_header *header, const sp_spool_options *options
     header->slot_bytes = options->tracks_tasks ? sizeof(sp_async_slot) : sizeof(sp_slot);
     header->task_bytes = sizeof(sp_task);
     header->clock = sp_clock_current;
-    header->tracks = (options->tracks_threads ? 1 : 0) | (options->tracks_tasks ? 2 : 0);
+    header->tracks = (options->tracks_threads ? 1 : 0) | (options->tracks_tasks ? 2 : 0) | (options->sums ? 4 : 0);
     const sp_anchor first = sp_clock_first_anchor();
     header->first_ticks = first.ticks;
     header->first_ns = first.ns;

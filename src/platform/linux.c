@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -13,6 +14,30 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+
+bool sp_platform_barriers;
+
+/* Of linux/membarrier.h, which not every system has the headers of. */
+#define MEMBARRIER_PRIVATE_EXPEDITED 8
+#define MEMBARRIER_REGISTER_PRIVATE_EXPEDITED 16
+
+void sp_platform_barriers_prepare(void)
+{
+#ifdef SYS_membarrier
+    sp_platform_barriers = syscall(SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+#endif
+}
+
+void sp_platform_barrier(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+#ifdef SYS_membarrier
+    if (!sp_platform_barriers || syscall(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) == 0) return;
+    /* A forked child may have to ask for it again. */
+    sp_platform_barriers_prepare();
+    syscall(SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0);
+#endif
+}
 
 #define HUGE_PAGE ((size_t)2 << 20)
 

@@ -38,6 +38,15 @@ void sp_platform_unmap(void *memory, size_t bytes);
 /* The lowest address that the calling thread's own stack may reach; 0 when it is not known or has no limit. */
 uintptr_t sp_platform_stack_floor(void);
 
+/*
+ * A full memory barrier on every thread of the process that runs, from outside, so that what they do all the time needs none.
+ * Without `sp_platform_barriers`, which is set by the first call of sp_platform_barriers_prepare where the system can do
+ * that, there is one on the calling thread only.
+ */
+extern bool sp_platform_barriers;
+void sp_platform_barriers_prepare(void);
+void sp_platform_barrier(void);
+
 /* Let malloc give back what it keeps for later. */
 void sp_platform_trim(void);
 

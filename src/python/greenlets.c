@@ -25,6 +25,7 @@
 enum { API_GET_CURRENT = 4, API_MAIN = 8, API_ACTIVE = 10 };
 
 static void **api;
+bool sp_greenlets_loaded;
 static PyObject *set_trace, *get_trace;
 static PyTypeObject *trace_type, *entry_type;
 
@@ -446,9 +447,33 @@ int sp_greenlets_load(void)
     Py_DECREF(module);
     Py_XDECREF(version);
     if (set_trace && get_trace && recent) api = PyCapsule_Import("greenlet._C_API", 0);
+    sp_greenlets_loaded = api != NULL;
     if (api) return 0;
     PyErr_Clear();
     return PyErr_WarnEx(PyExc_RuntimeWarning, "greenlets are not followed: scope-profiler needs greenlet 2.0 or newer", 1);
+}
+
+int sp_greenlets_load_present(void)
+{
+    PyObject *name = PyUnicode_FromString("greenlet");
+    PyObject *module = name ? PyImport_GetModule(name) : NULL;
+    Py_XDECREF(name);
+    if (module == NULL) return PyErr_Occurred() ? -1 : 0;
+    Py_DECREF(module);
+    return sp_greenlets_load();
+}
+
+const void *sp_greenlets_running(void)
+{
+    if (api == NULL) return NULL;
+    PyObject *current = ((PyObject * (*)(void)) api[API_GET_CURRENT])();
+    if (current == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    const bool main = is_main(current);
+    Py_DECREF(current);
+    return main ? NULL : current;
 }
 
 /* A greenlet that runs while the session begins becomes a lane from this moment. */

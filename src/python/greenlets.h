@@ -8,6 +8,15 @@
 /* Import greenlet if it is installed. 0; -1 only with an exception that the user has to see. */
 int sp_greenlets_load(void);
 
+/* The same if the program has imported it already. */
+int sp_greenlets_load_present(void);
+
+/* greenlet has been loaded. */
+extern bool sp_greenlets_loaded;
+
+/* The greenlet that the calling thread runs, as a key that is never followed; NULL: its main one, or greenlet is not loaded. */
+const void *sp_greenlets_running(void);
+
 /* Follow the greenlets of the calling thread for the run, until run->follows is false. Never raises. */
 void sp_greenlets_watch_thread(sp_run *run);
 

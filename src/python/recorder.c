@@ -402,6 +402,7 @@ static int open_spool(sp_run_options *options, PyObject *path, PyObject *output,
     const sp_spool_options spool = {.path = PyBytes_AS_STRING(path_bytes),
                                     .output = output_bytes ? PyBytes_AS_STRING(output_bytes) : NULL,
                                     .tracks_threads = options->tracks_threads, .tracks_tasks = options->tracks_tasks,
+                                    .sums = options->sums,
                                     .limit = limit > 0 ? (uint64_t)limit : 0, .keeps_newest = newest,
                                     .ends_with_name = ends};
     sp_error error;
@@ -422,18 +423,23 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
 {
     static char *known[] = {"track_threads", "track_async", "enabled", "buffer_limit", "capture_source", "source_path",
                             "spool", "spool_output", "spool_limit", "spool_newest",
-                            "spool_ends_with_name", "instrument", "perf_events", NULL};
+                            "spool_ends_with_name", "instrument", "perf_events", "aggregate", NULL};
     sp_recorder_object *recorder = (sp_recorder_object *)self;
-    int threads = 0, tasks = 0, capture = 0, newest = 0, ends = 0;
+    int threads = 0, tasks = 0, capture = 0, newest = 0, ends = 0, sums = 0;
     PyObject *enabled = Py_None, *source_path = Py_None, *spool = Py_None, *spool_output = Py_None;
     PyObject *instrument = Py_None, *perf_events = Py_None;
     Py_ssize_t buffer_limit = 0, spool_limit = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpOOOnppOO:open", known, &threads, &tasks, &enabled, &buffer_limit,
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "|$ppOnpOOOnppOOp:open", known, &threads, &tasks, &enabled, &buffer_limit,
                                      &capture, &source_path, &spool, &spool_output, &spool_limit, &newest, &ends, &instrument,
-                                     &perf_events)) {
+                                     &perf_events, &sums)) {
         return NULL;
     }
-    sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks,
+    if (sums && (threads || tasks)) {
+        PyErr_SetString(PyExc_ValueError, "aggregate cannot be combined with track_threads or track_async");
+        return NULL;
+    }
+    if (sums && sp_greenlets_load_present() < 0) return NULL;
+    sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks, .sums = sums,
                                     .first_block = buffer_limit > 0 && buffer_limit < 128 ? (size_t)buffer_limit : 0};
     sp_run *run;
     sp_error error;
@@ -650,7 +656,7 @@ static PyMethodDef recorder_methods[] = {
     {"open", (PyCFunction)(void (*)(void))recorder_open, METH_VARARGS | METH_KEYWORDS,
      "open(*, track_threads=False, track_async=False, enabled=None, buffer_limit=1024, capture_source=False, "
      "source_path=None, spool=None, spool_output=None, spool_limit=0, spool_newest=False, spool_ends_with_name=False, "
-     "instrument=None, perf_events=None)\n--\n\n"
+     "instrument=None, perf_events=None, aggregate=False)\n--\n\n"
      "Start a run and return it. Every region of this recorder records into it, objects made earlier included."},
     {"close", recorder_close, METH_NOARGS, "Stop recording; the run can still be collected."},
     {"install_hooks", recorder_install_hooks, METH_NOARGS, "Follow threads and tasks of the open run (open() does). Idempotent."},

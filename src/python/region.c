@@ -6,6 +6,9 @@
 
 #include "core/probe.h"
 #include "core/task.h"
+#include "core/totals.h"
+#include "python/greenlets.h"
+#include "python/lane.h"
 #include "python/recorder.h"
 #include "python/task_wrapper.h"
 
@@ -413,7 +416,7 @@ uint32_t sp_region_bind(sp_region_object *region, uint64_t token)
     return id;
 }
 
-sp_slot *sp_region_enter_adopted(sp_log *log, uint32_t id)
+static SP_NOINLINE sp_slot *enter_adopted(sp_log *log, uint32_t id)
 {
     sp_task *task = sp_task_adopt(log);
     if (task == NULL) return sp_log_enter(log, id);
@@ -422,6 +425,14 @@ sp_slot *sp_region_enter_adopted(sp_log *log, uint32_t id)
     sp_slot *slot = sp_log_enter(log, id);
     sp_log_set_lane(log, NULL);
     return slot;
+}
+
+
+sp_slot *sp_region_enter_on_lane(sp_log *log, uint32_t id)
+{
+    if (SP_UNLIKELY(log->tally == NULL)) return enter_adopted(log, id);
+    sp_lane_look(log);
+    return sp_frame_push(log, id);
 }
 
 static int region_traverse(PyObject *self, visitproc visit, void *arg)

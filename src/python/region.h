@@ -40,8 +40,11 @@ typedef struct sp_open {
 /* The id for the run with this token, SP_REGION_OFF when the region is filtered out or cannot be added. Never raises. */
 SP_NOINLINE uint32_t sp_region_bind(sp_region_object *region, uint64_t token);
 
-/* The same on the lane of an asyncio task that nothing made a lane before, if the thread runs one. */
-SP_NOINLINE sp_slot *sp_region_enter_adopted(sp_log *log, uint32_t id);
+/*
+ * The entry where more than the log decides on the lane: of an asyncio task that nothing made a lane before, if the thread runs one;
+ * and in runs that keep sums, of whatever the thread runs.
+ */
+__attribute__((noinline)) sp_slot *sp_region_enter_on_lane(sp_log *log, uint32_t id);
 
 /* Open a call of the region on the current lane. One test when nothing records. Never raises. */
 static inline void sp_region_enter(sp_region_object *region, sp_open *open)
@@ -55,8 +58,8 @@ static inline void sp_region_enter(sp_region_object *region, sp_open *open)
     sp_log *log = sp_log_current(token);
     if (SP_UNLIKELY(log == NULL)) return;
     open->log = log;
-    const bool may_adopt = log->lane == NULL && log->stride == sizeof(sp_async_slot);
-    open->slot = SP_UNLIKELY(may_adopt) ? sp_region_enter_adopted(log, id) : sp_log_enter(log, id);
+    const bool unclear = log->lane == NULL && log->stride != sizeof(sp_slot);
+    open->slot = SP_UNLIKELY(unclear) ? sp_region_enter_on_lane(log, id) : sp_log_enter(log, id);
 }
 
 /* Close exactly that call, from any thread. */

@@ -871,6 +871,24 @@ static PyObject *core_use_asyncio(PyObject *module, PyObject *asyncio)
     Py_RETURN_NONE;
 }
 
+const void *sp_task_running(void)
+{
+    if (running_loop == NULL) {
+        PyObject *name = PyUnicode_FromString("asyncio");
+        PyObject *asyncio = name ? PyImport_GetModule(name) : NULL;
+        PyObject *used = asyncio ? core_use_asyncio(NULL, asyncio) : NULL;
+        Py_XDECREF(name);
+        Py_XDECREF(asyncio);
+        Py_XDECREF(used);
+        PyErr_Clear();
+        if (used == NULL) return NULL;
+    }
+    if (current_tasks && PyDict_GET_SIZE(current_tasks) == 0) return NULL; /* no thread runs a task */
+    PyObject *task = task_running();
+    Py_XDECREF(task);
+    return task;
+}
+
 static PyMethodDef module_functions[] = {
     {"follow_tasks", core_follow_tasks, METH_O, "follow_tasks(run): TaskHooks make lanes of the run. How many runs they serve now."},
     {"unfollow_tasks", core_unfollow_tasks, METH_O, "unfollow_tasks(run): they make none any more. How many runs are left."},

@@ -20,6 +20,9 @@
  * A pending exception stays. */
 sp_task *sp_task_adopt(sp_log *log);
 
+/* The asyncio task that the calling thread runs, as a key that is never followed; NULL: it runs none. No pending exception. */
+const void *sp_task_running(void);
+
 /* Names of tasks that live, as they are now. With the interpreter held. */
 void sp_task_names_refresh(sp_run *run);
 

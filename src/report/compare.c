@@ -35,10 +35,10 @@ static bool is_chosen(const sp_row *row, uint32_t name, const sp_selection *sele
     return row->name == name && sp_selection_has_rank(selection, row->rank);
 }
 
-/* The row's statistics; of an aggregate only count, total, minimum and maximum. */
+/* The row's statistics; of an aggregate of release 0.7.5 only total, minimum and maximum. */
 static sp_row_statistics statistics_of(const sp_profile *profile, const sp_row *row)
 {
-    if (row->has_aggregate) {
+    if (row->has_aggregate && !row->has_statistics) {
         return (sp_row_statistics){
             .total = row->aggregate_total, .minimum = row->aggregate_minimum, .maximum = row->aggregate_maximum};
     }
@@ -82,7 +82,7 @@ static pooled pool(const sp_profile *profile, uint32_t name, const sp_selection 
         if (!is_chosen(row, name, selection)) continue;
         const sp_row_statistics s = statistics_of(profile, row);
         add_row(&p, row, &s);
-        p.has_m2 &= !row->has_aggregate;
+        p.has_m2 &= !row->has_aggregate || row->has_statistics;
     }
     if (p.calls == 0) return p;
     const double mean = (double)p.total / (double)p.calls;
@@ -91,7 +91,7 @@ static pooled pool(const sp_profile *profile, uint32_t name, const sp_selection 
         if (!is_chosen(row, name, selection)) continue;
         const sp_row_statistics s = statistics_of(profile, row);
         const double apart = s.mean - mean; /* each rank's deviations are from its own mean */
-        p.m2_sum += s.m2 + (double)row->count * apart * apart;
+        p.m2_sum += s.m2 + (double)(row->has_aggregate ? row->aggregate_count : row->count) * apart * apart;
     }
     return p;
 }

@@ -95,7 +95,7 @@ static int64_t span_of(const sp_profile *profile)
     }
     for (size_t i = 0; starts == NULL && i < profile->row_count; i++) {
         const sp_row *row = &profile->rows[i];
-        if (!row->has_statistics || row->count == 0) continue;
+        if (!row->has_statistics || (row->has_aggregate ? row->aggregate_count : row->count) == 0) continue;
         if (row->statistics.start_minimum < first) first = row->statistics.start_minimum;
         if (row->statistics.end_maximum > last) last = row->statistics.end_maximum;
     }

@@ -72,7 +72,7 @@ def test_what_is_wrong_is_told_at_setup_by_name(pm, settings, error, words):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"aggregation_mode": True}, {"recursive_profile": True},
+        {"recursive_profile": True},
     ],
 )  # fmt: skip
 def test_modes_of_later_versions_are_refused_by_name(pm, settings):

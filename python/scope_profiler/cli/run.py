@@ -28,7 +28,6 @@ _REFUSED = (
     "include",
     "exclude",
     "entrypoint",
-    "aggregation_mode",
 )
 
 
@@ -56,7 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="record regions behind this opt-in tag; '*' is all (may be repeated)",
     )
     parser.add_argument("--buffer-limit", type=int, metavar="N", help="first capacity of the buffers, in calls")
-    parser.add_argument("--aggregation-mode", action="store_true", default=None, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--aggregation-mode",
+        action="store_true",
+        default=None,
+        help="keep sums of each region instead of its calls: memory and file stay small, however long the program runs",
+    )
     parser.add_argument(
         "--line-profile", action="store_true", default=None,
         help="count the lines of the script's functions too, and of those that regions are about (needs line_profiler)",

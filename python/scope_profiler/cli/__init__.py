@@ -25,6 +25,8 @@ COMMANDS = {
     "inspect": ("scope_profiler.cli.inspect", "print regions, threads, tasks and metadata of profiles"),
     "view": ("scope_profiler.cli.view", "show profiles in the browser: timeline, flame graph, tables"),
     "report": ("scope_profiler.cli.report", "write a page about profiles, or one that compares them"),
+    "catalogue": ("scope_profiler.cli.catalogue", "write a page that lists reports"),
+    "site": ("scope_profiler.cli.site", "write pages about many runs, for a site that Astro builds"),
     "diff": ("scope_profiler.cli.diff", "compare the regions of two profiles"),
     "check": ("scope_profiler.cli.check", "fail when a profile is slower than a baseline allows"),
     "benchmark": ("scope_profiler.cli.benchmark", "profile a script several times, and decide whether a change is faster"),

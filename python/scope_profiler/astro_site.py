@@ -245,7 +245,7 @@ class _Builder:
         from scope_profiler.html_report import create_html_report
 
         path = self._public / place
-        before = [one.results.label for _, one in named]
+        before = [one.results.label for _, one in named]  # they are shown under other names
         try:
             for label, one in named:
                 one.results.label = label
@@ -258,8 +258,8 @@ class _Builder:
             self._result.notes.append(f"{place}: {error}")
             return ""
         finally:
-            for (_, one), label in zip(named, before):
-                one.results.label = label
+            for (_, one), own in zip(named, before):
+                one.results.label = own
         return f"{self._root}/{place}"
 
     def _link(self, place: str) -> str:

@@ -151,7 +151,7 @@ def load_manifest(path: str | os.PathLike[str]) -> Manifest:
 
 def _read(path: Path) -> Any:
     try:
-        import yaml  # type: ignore[import-untyped, unused-ignore]
+        import yaml
     except ImportError:
         raise ImportError("manifests are YAML: pip install scope-profiler[site]") from None
     try:
@@ -203,7 +203,7 @@ class _Table:
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
         """A field that is one of some words."""
-        value = self.text(name, default)
+        value = self.text(name, default) or default
         if value not in choices:
             raise self._wrong(name, f"one of {', '.join(choices)}", value)
         return value
@@ -345,10 +345,10 @@ def _runs(listed: Any, where: str, root: Path) -> tuple[Run, ...]:
         if label is not None and len(paths) > 1:
             raise SiteError(f"{table.where}: one label for the {len(paths)} files of {pattern!r}")
         files, images = table.texts("files"), table.texts("images")
-        for path in paths:
-            runs.append(
-                Run(path, label, _paths(files, f"{table.where}.files", root, path.stem), _paths(images, f"{table.where}.images", root, path.stem))
-            )
+        runs += [
+            Run(path, label, _paths(files, f"{table.where}.files", root, path.stem), _paths(images, f"{table.where}.images", root, path.stem))
+            for path in paths
+        ]
         table.done()
     if not runs:
         raise SiteError(f"{where}: there are no runs")
@@ -414,6 +414,7 @@ def _described(directory: Path, name: str, meta: str, runs: tuple[Run, ...]) -> 
 
 def _code(listed: Any, where: str, root: Path) -> tuple[Code, ...]:
     found: list[Code] = []
+    paths: list[Path | None]
     for place, entry in enumerate(listed if isinstance(listed, list) else [] if listed is None else [listed]):
         here = f"{where}[{place}]"
         is_link = isinstance(entry, str) and entry.startswith(("https://", "http://"))
@@ -424,6 +425,6 @@ def _code(listed: Any, where: str, root: Path) -> tuple[Code, ...]:
             raise SiteError(f"{here}.url must begin with https:// or http://, not {url!r}")
         if path is None and url is None:
             raise SiteError(f"{here} needs a path or a url")
-        for one in [None] if path is None else _expand(path, here, root):
-            found.append(Code(one, url, label))
+        paths = [None] if path is None else [*_expand(path, here, root)]
+        found += [Code(one, url, label) for one in paths]
     return tuple(found)

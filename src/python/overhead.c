@@ -28,9 +28,10 @@ static bool prepare(scratch *s, const sp_run *run, sp_recorder_object *recorder)
 {
     memset(s, 0, sizeof *s);
     s->log.token = SCRATCH_TOKEN;
-    s->log.stride = run->stride;
+    /* A run that keeps sums costs what one that keeps calls does, and a little more (totals.h). */
+    s->log.stride = run->sums ? sizeof(sp_slot) : run->stride;
     s->log.limit = s->slots + sizeof s->slots;
-    s->log.lane = run->stride == sizeof(sp_slot) ? NULL : &s->lane;
+    s->log.lane = s->log.stride == sizeof(sp_slot) ? NULL : &s->lane;
     s->log.lane_index = s->log.lane ? 0 : SP_NO_TASK;
     s->log.anchor_due = UINT64_MAX;
     PyObject *name = PyUnicode_FromString("overhead");

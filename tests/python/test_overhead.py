@@ -58,7 +58,9 @@ def test_without_a_session_the_share_is_of_the_run(pm):
     assert the_line(pm.finalize(verbose=False, return_results=True))[4] == "run"
 
 
-@pytest.mark.parametrize("settings", [{}, {"track_threads": True}, {"track_async": True}], ids=["plain", "threads", "tasks"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"track_threads": True}, {"track_async": True}, {"aggregation_mode": True}], ids=["plain", "threads", "tasks", "sums"]
+)
 @pytest.mark.uninstrumented
 def test_it_is_never_more_than_the_calls_took(pm, settings):
     """Of many measures none is above what the same calls have taken together with the loop around them."""

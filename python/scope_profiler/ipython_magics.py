@@ -87,7 +87,7 @@ class ScopeMagics(Magics):
         self._record("scope", line, cell)
 
     @magic_arguments("%scope_line")
-    @argument("name", nargs="?", default="cell", help="name of the run and of its region (default: cell)")
+    @argument("name", nargs="?", default="cell", help="name of the run (default: cell)")
     @argument("-q", "--quiet", action="store_true", help="print no summary of the regions")
     @argument("-Q", "--quiet-lines", action="store_true", help="print no tables of lines")
     @cell_magic("scope_line")
@@ -225,7 +225,7 @@ class ScopeMagics(Magics):
 
     def _print_lines(self, results: ProfilingResults) -> None:
         """The tables of line_profiler."""
-        from scope_profiler.cli.line_profile import print_lines  # type: ignore[import-not-found, unused-ignore]
+        from scope_profiler.cli.line_profile import print_lines
 
         print_lines(results, Output(sys.stdout))
 
@@ -342,7 +342,7 @@ class ScopeMagics(Magics):
     @line_magic
     def scope_df(self, line: str) -> Any:
         """A run as a pandas data frame, which is the value of the magic: df = %scope_df"""
-        from scope_profiler.results import EventDataUnavailableError
+        from scope_profiler.results import _need_pandas
 
         arguments = parse_argstring(self.scope_df, line)
         _, results = self._find(arguments.name)
@@ -350,13 +350,10 @@ class ScopeMagics(Magics):
         try:
             if not arguments.events:
                 return results.to_dataframe(include, exclude, per_rank=arguments.per_rank)
-            try:
-                return results.to_events_dataframe(include, exclude)
-            except EventDataUnavailableError:
-                import pandas
-
+            if not results.has_event_data:
                 print("this run has no single calls: it was recorded in aggregation mode")
-                return pandas.DataFrame(columns=["name", "rank", "call_index", "start", "end", "duration"])
+                return _need_pandas().DataFrame(columns=["name", "rank", "call_index", "start", "end", "duration"])
+            return results.to_events_dataframe(include, exclude)
         except ImportError as error:
             raise UsageError(f"%scope_df: {one_line(error)}") from None
 

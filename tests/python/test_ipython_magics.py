@@ -346,6 +346,41 @@ def test_every_magic_explains_itself(kernel: Kernel) -> None:
             assert f"{prefix}{name}" in text, name
 
 
+# -- modes -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_in_aggregation_mode_keeps_sums(kernel: Kernel) -> None:
+    text = kernel.ok("%%scope_agg sums\nfor _ in range(1000):\n    with region('many'):\n        pass\n'done'").text
+    assert text.startswith("%%scope_agg 'sums'\n") and "many (1kx)" in text
+    assert regions(kernel, "sums") == {"scope_profiler.session": 1, "sums": 1, "many": 1000}
+    assert not kernel.value(f"{RUNS}['sums'].has_event_data")
+    assert "aggregation mode" in kernel.ok("frame = %scope_df --events").text
+    assert kernel.value("[len(frame), list(frame.columns)]") == [0, ["name", "rank", "call_index", "start", "end", "duration"]]
+    kernel.ok("%%scope_agg awaited -q\nawait asyncio.sleep(0.01)\nwith region('many'):\n    pass")
+    assert kernel.value(f"{RUNS}['awaited']['awaited'].total_duration") >= 0.01
+    assert " -999 " in kernel.ok("%scope_compare --metric calls --sort pct").text
+    assert "no calls" in kernel.usage_error("%scope_export x.prof")
+
+
+def test_the_lines_of_decorated_functions_are_timed(kernel: Kernel) -> None:
+    pytest.importorskip("line_profiler")
+    cell = "%%scope_line {}\n@profile\ndef sum_up(n):\n    total = 0\n    for i in range(n):\n        total += i\n    return total\nsum_up(100)"
+    outcome = kernel.ok(cell.format("lines"))
+    assert outcome.values == ["4950"] and outcome.text.startswith("%%scope_line 'lines'\n")
+    rows = [line.split() for line in outcome.text.splitlines() if "total += i" in line or "return total" in line]
+    assert [(row[1], row[2]) for row in rows] == [("5", "100"), ("6", "1")]
+    quiet = kernel.ok(cell.format("lines -q")).text
+    assert "%%scope_line" not in quiet and "total += i" in quiet
+    assert kernel.ok(cell.format("lines -Q")).text.count("total += i") == 0
+    assert kernel.ok(cell.format("lines -q -Q")).text == ""
+
+
+def test_the_lines_of_a_function_that_awaits_are_timed(kernel: Kernel) -> None:
+    pytest.importorskip("line_profiler")
+    outcome = kernel.ok("%%scope_line -q\n@profile\nasync def wait():\n    await asyncio.sleep(0.01)\n    return 3\nawait wait()")
+    assert outcome.values == ["3"] and "return 3" in outcome.text
+
+
 # -- IPython in a terminal -------------------------------------------------------------------------------------------------
 
 

@@ -46,6 +46,7 @@ COMMANDS = {
 OPTIONS = {
     "--help": "show the commands",
     "--version": "show the version",
+    "--doctor": "try what works on this machine, and say how to get what is missing",
     "--includes": "show the compiler's options for C and C++ code with regions",
     "--libs": "show the linker's options for it",
     "--fortran": "show the source of the Fortran module",
@@ -139,6 +140,10 @@ def _dispatch(arguments: list[str], output: Output) -> int:
     if not arguments:
         output.lines(_help())
         return ANSWER_NO
+    if arguments[0] == "--doctor":
+        from scope_profiler.cli.doctor import examine
+
+        return examine(arguments[1:], output)
     if arguments[0] == "__complete":
         from scope_profiler.cli.complete import candidates
 
@@ -182,6 +187,7 @@ def _help() -> list[str]:
         "options:",
         "  -h, --help     show this text",
         "  -V, --version  show the version",
+        "  --doctor       try what works on this machine, and say how to get what is missing; with --json as JSON",
         "  --includes     show the compiler's options for C and C++ code with regions; --libs: the linker's;",
         "                 --fortran: the source of the Fortran module",
         "",

@@ -34,6 +34,7 @@ python_use_unqualified_type_names = True
 html_theme = "furo"
 html_title = f"scope-profiler {release}"
 html_static_path: list[str] = []
+html_show_search_summary = False  # it fetches the pages, which a browser refuses to do for files
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False

@@ -101,7 +101,8 @@ def faults_of(page: Path) -> list[str]:
         elif "file" in block.marks:
             later = "".join(other.text for other in blocks[index + 1 :] if other.runs)
             name = block.marks["file"]
-            if not re.search(rf"{re.escape(name)}|\b(?:import|from|-m) {re.escape(Path(name).stem)}\b", later):
+            stem = re.escape(Path(name).stem)
+            if not re.search(rf"{re.escape(name)}|\b(?:import|from|-m) {stem}\b|\b{stem}:", later):
                 faults.append(f"{where}: no later block uses {name}")
         elif block.is_output:
             if index == 0 or not blocks[index - 1].runs or blocks[index - 1].language == "console":
@@ -255,3 +256,14 @@ class Reader:
             last = index + 1 == len(commands)
             assert code == 0 or (not last and commands[index + 1][0] == "echo $?"), told
             assert same_output("\n".join(expected), printed, "exact" in block.marks), told
+
+
+# -- the site ---------------------------------------------------------------------------------------------------------------
+
+
+def build_site(target: Path) -> Path:
+    """The site as `./run docs` makes it, where any warning is an error; returns where its pages are."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(target / "state")]
+    done = subprocess.run([*command, str(ROOT / "docs"), str(target / "html")], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return target / "html"

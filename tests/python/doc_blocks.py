@@ -40,7 +40,6 @@ from markdown_it.token import Token
 ROOT = Path(__file__).resolve().parents[2]
 MARK = re.compile(r"<!-- (?P<key>file|not run|continues|figure|exact)(?:: (?P<value>.+?))? -->\s*")
 RUN = ("python", "ipython", "sh", "console")
-FILES = ("c", "cpp", "fortran", "toml", "python", "cmake", "make", "ini", "yaml")
 SENTINEL = "@@ next block @@"
 CELLS = f"""
 from IPython.core.interactiveshell import InteractiveShell

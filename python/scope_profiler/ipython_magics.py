@@ -342,20 +342,18 @@ class ScopeMagics(Magics):
     @line_magic
     def scope_df(self, line: str) -> Any:
         """A run as a pandas data frame, which is the value of the magic: df = %scope_df"""
-        from scope_profiler.results import _need_pandas
-
         arguments = parse_argstring(self.scope_df, line)
         _, results = self._find(arguments.name)
         include, exclude = arguments.include, arguments.exclude
         try:
             if not arguments.events:
                 return results.to_dataframe(include, exclude, per_rank=arguments.per_rank)
-            if not results.has_event_data:
-                print("this run has no single calls: it was recorded in aggregation mode")
-                return _need_pandas().DataFrame(columns=["name", "rank", "call_index", "start", "end", "duration"])
-            return results.to_events_dataframe(include, exclude)
+            frame = results.to_events_dataframe(include, exclude)
         except ImportError as error:
             raise UsageError(f"%scope_df: {one_line(error)}") from None
+        if frame.empty:
+            print("there are no single calls: the run was recorded in aggregation mode, or no region matches")
+        return frame
 
     @magic_arguments()
     @argument("name", nargs="?", help="the run (default: the most recent one)")

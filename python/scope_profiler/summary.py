@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     _Usage = dict[tuple[int, int], tuple[int, int]]  # (rank, thread) -> (calls, ns inside of regions)
 
-__all__ = ["PERCENTAGE_MODES", "REGION_TABLE_COLUMNS", "SORT_KEYS", "path_rows", "print_likwid", "print_results"]
+__all__ = ["PERCENTAGE_MODES", "REGION_TABLE_COLUMNS", "SORT_KEYS", "Path", "call_paths", "path_rows", "print_likwid", "print_results"]
 
 SESSION = "scope_profiler.session"
 #: What the percentages of the table can be of.
@@ -354,6 +354,11 @@ def _hidden_session(results: ProfilingResults, ranks: Sequence[int] | None) -> i
     region = results[SESSION]
     chosen = region.ranks if ranks is None else [rank for rank in ranks if rank in region]
     return sum(int(region[rank]._statistic(TOTAL)) for rank in chosen)
+
+
+def call_paths(results: ProfilingResults) -> list[Path]:
+    """The outermost call paths of a run, over all ranks and lanes, from its summary: no call is read."""
+    return sorted(_collect(results, None, None, None, False).roots, key=_SORT["start"])
 
 
 def path_rows(

@@ -30,6 +30,7 @@ COMMANDS = {
     "diff": ("scope_profiler.cli.diff", "compare the regions of two profiles"),
     "check": ("scope_profiler.cli.check", "fail when a profile is slower than a baseline allows"),
     "benchmark": ("scope_profiler.cli.benchmark", "profile a script several times, and decide whether a change is faster"),
+    "tui": ("scope_profiler.cli.tui", "browse a profile in the terminal"),
     "plot": ("scope_profiler.cli.plot", "draw plots: Gantt and flame charts, durations, call graphs, scaling"),
     "export": ("scope_profiler.cli.export", "write profiles for viewers and other tools: speedscope, Perfetto, .prof, CSV ..."),
     "export plot-data": ("scope_profiler.cli.plot_data", "write the numbers behind plots as CSV, JSON or Parquet"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scope_profiler.call_stack import CallArrays
     from scope_profiler.results import MPIRegion, ProfilingResults
 
-__all__ = ["print_tree", "tree_values"]
+__all__ = ["longest_lanes", "print_tree", "tree_values", "trees"]
 
 LANE_LIMIT = 64
 
@@ -33,7 +33,7 @@ def _await_column(calls: CallArrays, regions: Sequence[MPIRegion], rank: int) ->
     return result
 
 
-def _trees(
+def trees(
     results: ProfilingResults, regions: Sequence[MPIRegion], ranks: Iterable[int] | None
 ) -> Iterator[tuple[int, Tree | Exception]]:
     """The tree of each rank, or why there is none."""
@@ -64,7 +64,7 @@ def print_tree(
     """A table for every lane. ``depth`` levels and ``limit`` lanes are shown (0: all). False when a rank has no tree."""
     complete = True
     empty = True
-    for rank, tree in _trees(results, regions, ranks):
+    for rank, tree in trees(results, regions, ranks):
         if isinstance(tree, Exception):
             output.lines([f"rank {rank}: no call tree: {one_line(tree)}", ""])
             complete = empty = False
@@ -72,7 +72,7 @@ def print_tree(
         empty = empty and not len(tree)
         below = tree.children()
         lanes = tree.lanes()
-        shown = _longest_lanes(tree, below, LANE_LIMIT if limit is None else limit)
+        shown = longest_lanes(tree, below, LANE_LIMIT if limit is None else limit)
         roots: dict[int, list[int]] = {}
         for root in below.get(-1, []):
             roots.setdefault(int(tree.lane[root]), []).append(root)
@@ -87,7 +87,8 @@ def print_tree(
     return complete
 
 
-def _longest_lanes(tree: Tree, below: dict[int, list[int]], limit: int) -> set[int]:
+def longest_lanes(tree: Tree, below: dict[int, list[int]], limit: int) -> set[int]:
+    """The ``limit`` lanes with the most time in calls; 0: all."""
     totals: dict[int, int] = {}
     for root in below.get(-1, []):
         lane = int(tree.lane[root])
@@ -154,7 +155,7 @@ def tree_values(
 ) -> list[dict[str, Any]]:
     """The trees as JSON has them: for every rank and lane its paths, parents first; ``parent`` is an index into them or None."""
     documents: list[dict[str, Any]] = []
-    for rank, tree in _trees(results, regions, ranks):
+    for rank, tree in trees(results, regions, ranks):
         if isinstance(tree, Exception):
             documents.append({"rank": rank, "error": str(tree)})
             continue

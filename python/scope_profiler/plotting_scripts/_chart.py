@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from scope_profiler.cli.terminal import printable
 from scope_profiler.plotting_scripts._table import Table, check_format, write_table
 
-__all__ = ["BACKENDS", "Bars", "Chart", "Graph", "Heat", "Lines", "Options", "Panel", "Spans", "StrPath", "finish", "time_unit"]
+__all__ = [
+    "BACKENDS", "Bars", "Chart", "Graph", "Heat", "Lines", "Options", "Panel", "Spans", "StrPath", "finish", "time_text", "time_unit",
+]  # fmt: skip
 
 StrPath: TypeAlias = str | os.PathLike[str]
 _Floats: TypeAlias = NDArray[np.float64]
@@ -171,6 +173,12 @@ def finish(make: Callable[[], Chart], options: Options) -> Any:
 
 
 _UNITS = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns"))
+
+
+def time_text(seconds: float) -> str:
+    """A time in its unit: "12.34 ms"."""
+    factor, unit = time_unit(seconds)
+    return f"{seconds * factor:.4g} {unit}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scope_profiler.cli.terminal import printable
-from scope_profiler.plotting_scripts._chart import Chart, Graph, Options, Panel, StrPath, finish, time_unit
+from scope_profiler.plotting_scripts._chart import Chart, Graph, Options, Panel, StrPath, finish, time_text
 from scope_profiler.plotting_scripts._colors import region_colors, text_on
 from scope_profiler.plotting_scripts._files import write_text
 from scope_profiler.plotting_scripts._inputs import Calls, Data, Patterns, Run, calls_of, chosen_runs, sums_by
@@ -187,16 +187,11 @@ def _summed(calls: Calls, node: Any, kind: str) -> _Nodes:
     return _Nodes(names, np.bincount(inverse).tolist(), total, own, depth.tolist(), list(edges), kind)
 
 
-def _seconds(ns: int) -> str:
-    factor, unit = time_unit(ns / 1e9)
-    return f"{ns / 1e9 * factor:.4g} {unit}"
-
-
 def _text(nodes: _Nodes, node: int) -> str:
     name = printable(nodes.names[node])
     if nodes.calls[node] == 1:
-        return f"{name}\n{_seconds(nodes.total[node])}, own {_seconds(nodes.own[node])}"
-    return f"{name}\n{nodes.calls[node]:,} calls, {_seconds(nodes.total[node])}\nown {_seconds(nodes.own[node])}"
+        return f"{name}\n{time_text(nodes.total[node] / 1e9)}, own {time_text(nodes.own[node] / 1e9)}"
+    return f"{name}\n{nodes.calls[node]:,} calls, {time_text(nodes.total[node] / 1e9)}\nown {time_text(nodes.own[node] / 1e9)}"
 
 
 def _mark(nodes: _Nodes, colors: dict[str, str], compact: bool) -> Graph:
@@ -291,7 +286,7 @@ def _dot(run: Run, nodes: _Nodes, cmap: str | None, rank: int) -> str:
         lines.append(f'  n{node} [label={_quoted(_text(nodes, node))}, fillcolor="{color}", fontcolor="{text_on(color)}"];')
     heaviest = max((edge[3] for edge in nodes.edges), default=1) or 1
     for a, b, calls, ns in nodes.edges:
-        text = _quoted(f"{calls:,}x, {_seconds(ns)}" if calls > 1 else _seconds(ns))
+        text = _quoted(f"{calls:,}x, {time_text(ns / 1e9)}" if calls > 1 else time_text(ns / 1e9))
         lines.append(f'  n{a} -> n{b} [label={text}, penwidth="{0.7 + 2.3 * ns / heaviest:.2f}"];')
     return "\n".join([*lines, "}", ""])
 

@@ -40,6 +40,7 @@ class ConcurrencyTracker:
     Attributes
     ----------
     track_async : bool
+        As given.
     """
 
     def __init__(self, track_async: bool = False) -> None:

@@ -54,9 +54,31 @@ def inspect_file(
 ) -> None:
     """Print what the profile at ``file_path`` holds, to ``stream`` or standard output.
 
-    ``include`` and ``exclude`` are regular expressions for the beginning of region names; ``sort`` is one of SORT_KEYS and
-    ``columns`` are names of REGION_TABLE_COLUMNS. ``full`` prints long metadata values whole; ``source`` names regions whose
-    captured source is printed too. Raises what ``load`` raises for the file, and ValueError for an unknown sort key or column.
+    Parameters
+    ----------
+    file_path
+        The profile.
+    include, exclude
+        Regular expressions for the beginning of region names.
+    ranks
+        Which ranks; None: all.
+    sort
+        One of SORT_KEYS of :mod:`scope_profiler.summary`.
+    columns
+        Names of its REGION_TABLE_COLUMNS.
+    full
+        Print long values of metadata whole.
+    source
+        Names of regions whose captured source is printed too.
+    stream
+        Where it is printed; None: on standard output.
+
+    Raises
+    ------
+    OSError, CorruptProfileError, HDF5SchemaError, JSONProfileError
+        As of :func:`scope_profiler.load`.
+    ValueError
+        A sort key or column is unknown.
     """
     from scope_profiler import load
 

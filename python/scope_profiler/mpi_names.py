@@ -67,7 +67,21 @@ def format_mpi_region(
     communicator: int = -1,
     request: str | None = None,
 ) -> str:
-    """The name of the region of an MPI operation (``"send"``, ``"allreduce"``, ``"wait"`` ...)."""
+    """The name of the region of an MPI operation.
+
+    Parameters
+    ----------
+    operation
+        ``"send"``, ``"allreduce"``, ``"wait"`` ...
+    bytes
+        The size of the message; -1, here and below: not known.
+    peer, root, tag
+        The other rank (-2: ``PROC_NULL``), the root of a collective, the tag.
+    communicator
+        Its number: 0 is ``COMM_WORLD``, 1 ``COMM_SELF``.
+    request
+        For a wait: the operation that is waited for.
+    """
     name = f"{_PREFIX}{operation} kind={kind_of(operation)} bytes={bytes} peer={peer} root={root} tag={tag} comm={communicator}"
     return name if request is None else f"{name} request={request}"
 

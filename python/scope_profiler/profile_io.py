@@ -216,7 +216,12 @@ def write_profile(
     chunk_size
         Calls in a chunk.
 
-    Raises OSError, which names the path, and ValueError for options or results that cannot be written.
+    Raises
+    ------
+    OSError
+        The file cannot be written; the message names it.
+    ValueError
+        The options or results cannot be written.
     """
     from pathlib import Path
 

@@ -183,19 +183,25 @@ class ProfileManager:
         native_traces: Any = None,
         verbose_line_profiler: bool = False,
     ) -> ProfilingResults | None:
-        """Report the calls that are over: write the file, print the summary (``verbose``), return results.
+        """Report the calls that are over: write the file, print the summary, return results.
 
         May be repeated: each file replaces the one before (with ``checkpoint="numbered"`` it gets a name of its own) and
         holds the calls that ended since; call ids go on. Without a file every finalize reports all calls again. Calls
         that are open now are reported once they are closed.
 
-        ``verbose_line_profiler`` prints the line profiles of a run with ``use_line_profiler``, too.
-
-        ``native_traces`` are traces of C and Fortran programs (paths or directories, see
-        :func:`scope_profiler.native_trace.find_traces`) that belong to the run: their calls are reported with it, on their rank
-        and beside its threads and tasks.
-
         If anything fails, no call is lost, the old file is intact, and finalize can be repeated.
+
+        Parameters
+        ----------
+        verbose
+            Print the summary.
+        return_results
+            Return the results of what is reported; False: return None.
+        native_traces
+            Traces of C and Fortran programs (paths or directories, see :func:`scope_profiler.native_trace.find_traces`) that
+            belong to the run: their calls are reported with it, on their rank and beside its threads and tasks.
+        verbose_line_profiler
+            Print the line profiles of a run with ``use_line_profiler``, too.
 
         Raises
         ------
@@ -231,11 +237,26 @@ class ProfileManager:
     ) -> ProfilingSession:
         """A run for the length of a ``with`` block or, as a decorator, of each call of a function.
 
-        The arguments are those of :meth:`setup` and :meth:`finalize`. The block is in a region of its own,
-        ``scope_profiler.session``. Its ``results`` are set at the end if ``return_results`` is true.
+        The block is in a region of its own, ``scope_profiler.session``. An exception of the block goes on when the run is written.
 
-        With ``replace`` it may be inside another session of the same manager: that one records no further, and reports at
-        its end what it has recorded until then.
+        Parameters
+        ----------
+        verbose, verbose_line_profiler, native_traces
+            As of :meth:`finalize`.
+        return_results
+            Set the ``results`` of the session at its end.
+        replace
+            It may be inside another session of the same manager: that one records no further, and reports at its end what it
+            has recorded until then.
+        options, output, config_path, auto_finalize, region_tags, **overrides
+            As of :meth:`setup`.
+
+        Raises
+        ------
+        RuntimeError
+            A run is active when the block is entered, and ``replace`` is False.
+        TypeError, ValueError
+            As of :meth:`setup`; for what can be seen without the file of settings at once, before the block is entered.
         """
         from .profiling_session import ProfilingSession
 
@@ -403,7 +424,22 @@ class ProfileManager:
 
     @classmethod
     def define_region(cls, region_name: str, functions: Any = None, tags: Iterable[str] | None = None) -> RegionHandle:
-        """A handle for a region, to be kept at module level. ValueError if it is defined differently already."""
+        """A handle for a region, to be kept at module level.
+
+        Parameters
+        ----------
+        region_name
+            The region's name.
+        functions
+            Functions whose lines are timed in runs with ``use_line_profiler``.
+        tags
+            The region's tags.
+
+        Raises
+        ------
+        ValueError
+            A region of this name is defined with other arguments.
+        """
         wanted = None if tags is None else (tags,) if isinstance(tags, str) else tuple(tags)
         definition = (functions, wanted)
         known = cls._state.definitions.get(region_name)
@@ -417,7 +453,15 @@ class ProfileManager:
 
     @classmethod
     def region_factory(cls, region_name: str, *, tags: Iterable[str] | None = None) -> RegionFactory:
-        """A callable: with keywords, a context manager that is the region with these values as metadata."""
+        """A callable: with keywords, a context manager that is the region with these values as metadata.
+
+        Parameters
+        ----------
+        region_name
+            The region's name.
+        tags
+            Its tags; ValueError if it has others.
+        """
         return RegionFactory(cls, region_name, cls.region(region_name, None, tags))
 
     @classmethod
@@ -439,10 +483,18 @@ class ProfileManager:
         prefix: str | None = None,
         tags: Iterable[str] | None = None,
     ) -> dict[str, Any]:
-        """Decorate the functions that ``module`` defines, in place.
+        """Decorate the functions that a module defines, in place. Those that it only imported are left alone.
 
-        Functions whose name matches a glob of ``include`` and none of ``exclude``; those that the module only imported are
-        left alone. Regions are called ``<prefix or module name>.<function>``.
+        Parameters
+        ----------
+        module
+            The module.
+        include, exclude
+            Globs: functions whose name matches one of ``include`` and none of ``exclude``.
+        prefix
+            Regions are called ``<prefix>.<function>``; None: the module's name.
+        tags
+            Tags of the regions.
 
         Returns
         -------
@@ -501,10 +553,17 @@ class ProfileManager:
 
     @classmethod
     def run(cls, func: Callable[..., Any], *args: Any, output: Any = UNSET, **keywords: Any) -> Any:
-        """Call ``func`` in a session and return its value; the results are ``last_results()``.
+        """Call a function in a session and return its value; the results are ``last_results()``.
 
-        Keywords that :meth:`session` knows are for the session, the others for ``func``. Nothing is printed unless
-        ``verbose=True``.
+        Parameters
+        ----------
+        func, *args
+            The function and its arguments.
+        output
+            The file to write, as of :meth:`setup`.
+        **keywords
+            Those that :meth:`session` knows are for the session, the others for the function. Nothing is printed unless
+            ``verbose=True``.
         """
         from .launch import run
 
@@ -556,6 +615,22 @@ class ProfileManager:
 
         An exception of the script, SystemExit included, is raised after the run was finalized; then they are
         ``last_results()``. ``sys.argv`` and ``sys.path`` are restored.
+
+        Parameters
+        ----------
+        script_path
+            The script.
+        script_args
+            What it finds in ``sys.argv`` behind its name.
+        output
+            The file to write, as of :meth:`setup`.
+        **settings
+            Settings of the run.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such script.
         """
         from .launch import profile_script
 

@@ -213,6 +213,8 @@ class _LaneTable(dict):  # type: ignore[type-arg]
 class ProfilingResults:
     """The results of a run, collected or read from a file. A mapping-like container of :class:`MPIRegion` by name.
 
+    Results can be copied, pickled and sent to other processes. They do not change the objects they are made from.
+
     Parameters
     ----------
     regions
@@ -233,8 +235,6 @@ class ProfilingResults:
         False if the single calls are elsewhere, and only statistics are here.
     threads, tasks
         The lane tables by rank.
-
-    Results can be copied, pickled and sent to other processes. They do not change the objects they are made from.
     """
 
     __slots__ = (
@@ -362,8 +362,17 @@ class ProfilingResults:
     def get_regions(self, include: Patterns = None, exclude: Patterns = None) -> list[MPIRegion]:
         """Regions by the start of their first call.
 
-        ``include`` and ``exclude`` are regular expressions that match the beginning of a name, one or a list. Raises
-        re.error for a bad expression and ValueError if a chosen region has no rank.
+        Parameters
+        ----------
+        include, exclude
+            Regular expressions that match the beginning of a name, one or several. None: all regions, and no exception from that.
+
+        Raises
+        ------
+        re.error
+            An expression is none.
+        ValueError
+            A chosen region is on no rank.
         """
         regions = self._chosen(include, exclude)
         for region in regions:
@@ -544,9 +553,14 @@ class ProfilingResults:
         exclude: str | Sequence[str] | None = None,
         ranks: Iterable[int] | None = None,
     ) -> list[RankBalance]:
-        """How evenly the ranks (or ``ranks``) share the time of each region; the region that loses most time first.
+        """How evenly the ranks share the time of each region; the region that loses most time first. Needs no single calls.
 
-        Regions are chosen as by :meth:`get_regions`. Needs no single calls.
+        Parameters
+        ----------
+        include, exclude
+            Which regions; see :meth:`get_regions`.
+        ranks
+            Which ranks to compare; None: all.
         """
         from .rank_balance import balance_of
 
@@ -715,10 +729,21 @@ class ProfilingResults:
         relative: bool = True,
         origin: float | None = None,
     ) -> list[dict[str, Any]]:
-        """One dict a call, by region, rank and call: what MPIRegion.events() gives.
+        """One dict a call, by region, rank and call: what :meth:`MPIRegion.events` gives.
 
-        Times count from ``origin`` (s) if it is given, else from :attr:`time_origin`, or from the clock's zero if not
-        ``relative``. Raises EventDataUnavailableError if the profile was read without its calls.
+        Parameters
+        ----------
+        include, exclude, ranks
+            Which regions (see :meth:`get_regions`) and ranks.
+        relative
+            Times count from :attr:`time_origin`; False: from the clock's zero.
+        origin
+            The moment, in s of the clock, that times count from instead.
+
+        Raises
+        ------
+        EventDataUnavailableError
+            The profile was read without its calls.
         """
         self._need_events("events()")
         zero = self._origin_ns(relative, origin)
@@ -734,7 +759,21 @@ class ProfilingResults:
     ) -> list[dict[str, Any]]:
         """The calls of a rank nested: what :func:`scope_profiler.build_call_stack` gives.
 
-        Raises NestingError if calls of a lane overlap, EventDataUnavailableError if the profile was read without its calls.
+        Parameters
+        ----------
+        rank
+            Whose calls.
+        include, exclude
+            Which regions; see :meth:`get_regions`. The calls of others are not there, nor count as callers.
+        relative, origin
+            What times count from; see :meth:`events`.
+
+        Raises
+        ------
+        NestingError
+            Calls of a lane overlap.
+        EventDataUnavailableError
+            The profile was read without its calls.
         """
         self._need_events("call_stack()")
         from scope_profiler.call_stack import build_call_stack
@@ -744,11 +783,23 @@ class ProfilingResults:
     def call_graph(self, rank: int = 0, include: Patterns = None, exclude: Patterns = None) -> list[dict[str, Any]]:
         """One dict a call of a rank, callers first: ``call_id parent_id name call_index depth``.
 
-        ``parent_id`` is None for a call without a caller. Regions that are filtered out are skipped: their calls' callees belong
-        to the nearest caller that is chosen. The ids are the recorded ones where every region of the rank has them; else the
-        calls are nested and numbered here.
+        ``parent_id`` is None for a call without a caller. The ids are the recorded ones where every region of the rank has them;
+        else the calls are nested and numbered here.
 
-        Raises NestingError if they do not nest, EventDataUnavailableError if the profile was read without its calls.
+        Parameters
+        ----------
+        rank
+            Whose calls.
+        include, exclude
+            Which regions; see :meth:`get_regions`. Others are skipped: their calls' callees belong to the nearest caller that is
+            chosen.
+
+        Raises
+        ------
+        NestingError
+            The calls do not nest.
+        EventDataUnavailableError
+            The profile was read without its calls.
         """
         self._need_events("call_graph()")
         from scope_profiler.call_graph import call_graph
@@ -766,7 +817,20 @@ class ProfilingResults:
         return [_region_summary(region) for region in self.get_regions(include, exclude)]
 
     def to_dataframe(self, include: Patterns = None, exclude: Patterns = None, per_rank: bool = False) -> pandas.DataFrame:
-        """``summary()`` as a pandas data frame; one row a region and rank if ``per_rank``. Raises ImportError without pandas."""
+        """:meth:`summary` as a pandas data frame.
+
+        Parameters
+        ----------
+        include, exclude
+            Which regions; see :meth:`get_regions`.
+        per_rank
+            A row a region and rank; False: a row a region.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
         pandas = _need_pandas()
         if not per_rank:
             return pandas.DataFrame(self.summary(include, exclude))
@@ -783,10 +847,17 @@ class ProfilingResults:
         relative: bool = True,
         origin: float | None = None,
     ) -> pandas.DataFrame:
-        """``events()`` as a pandas data frame with every column that was recorded.
+        """:meth:`events` as a pandas data frame with every column that was recorded. Its arguments are those of that.
 
-        ``name rank call_index start end duration``, then where any region has them ``gpu_duration call_id parent_id thread task
-        await_duration metadata``. Raises ImportError without pandas, EventDataUnavailableError like events().
+        The columns are ``name rank call_index start end duration`` (s), then where any region has them ``gpu_duration call_id
+        parent_id thread task await_duration metadata``.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        EventDataUnavailableError
+            The profile was read without its calls.
         """
         self._need_events("to_events_dataframe()")
         pandas = _need_pandas()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -27,6 +28,14 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 # What no test can run, page by page: the reasons that the blocks give. There is nothing else that is not run.
 NOT_RUN: dict[str, list[str]] = {}
 
+
+# Members that come with a base of Python's own, and wrappers that are to mpi4py's methods what their names say.
+INHERITED = {*dir(tuple), *dir(dict), *dir(OSError)}
+WRAPPERS = {"ProfiledMPIComm", "ProfiledMPIRequest"}
+MODULES = (
+    "call_stack", "concurrency", "mpi_region", "native_samples", "native_trace", "plotting_scripts", "processes", "profile_config",
+    "profile_io", "profile_manager", "results", "summary",
+)  # fmt: skip
 
 # OpenMPI's launcher asks whether root means it, and that as many ranks as a page starts may share what processors there are.
 MPI = {
@@ -319,6 +328,57 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+# -- docstrings ---------------------------------------------------------------------------------------------------------------
+
+
+def public_docstrings() -> Iterator[tuple[str, str]]:
+    """Names and docstrings of what the reference describes."""
+    for module in ("", *(f".{name}" for name in MODULES)):
+        package = importlib.import_module(f"scope_profiler{module}")
+        for name in package.__all__:
+            value = getattr(package, name)
+            if not (inspect.isclass(value) or callable(value)) or type(value).__module__ == "typing":
+                continue
+            yield f"{package.__name__}.{name}", inspect.getdoc(value) or ""
+            for member, found in vars(value).items() if inspect.isclass(value) else ():
+                if not member.startswith("_") and (callable(found) or isinstance(found, (property, classmethod, staticmethod))):
+                    yield f"{package.__name__}.{name}.{member}", inspect.getdoc(getattr(value, member)) or inspect.getdoc(found) or ""
+
+
+def test_everything_public_has_a_docstring() -> None:
+    assert [name for name, text in public_docstrings() if not text and name.split(".")[1] not in WRAPPERS] == []
+
+
+def test_sections_of_docstrings_are_the_last_thing_in_them() -> None:
+    """A paragraph after a list of parameters would be read as a part of the last one."""
+    faults = []
+    for name, text in public_docstrings():
+        lines = text.splitlines()
+        rules = [place for place, line in enumerate(lines) if re.fullmatch("-{3,}", line)]
+        for place in range(rules[0] + 1, len(lines)) if rules and "Notes" not in lines else ():
+            title = place + 1 in rules or place in rules
+            entry = place + 1 < len(lines) and lines[place + 1].startswith(" ")
+            if lines[place] and not lines[place].startswith(" ") and not title and not entry:
+                faults.append(f"{name}: {lines[place]}")
+    assert faults == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_names_in_the_text_exist(page: Path) -> None:
+    """What a page calls `results.something()` or `scope_profiler.something` is there."""
+    owners = {"results": sp.ProfilingResults, "ProfileManager": sp.ProfileManager, "scope_profiler": sp, "sp": sp}
+    missing = []
+    for token in tokens_of(page):
+        for part in token.children or ():
+            found = re.match(r"(results|ProfileManager|scope_profiler|sp)\.([a-z_]\w*)", part.content) if part.type == "code_inline" else None
+            if found is None or re.search(r"\.(?:h|hpp|c|f90|pc|md)\b", part.content) or found[0] == "scope_profiler.session":
+                continue
+            owner, name = owners[found[1]], found[2]
+            if not hasattr(owner, name) and importlib.util.find_spec(f"scope_profiler.{name}") is None:
+                missing.append(part.content)
+    assert missing == []
+
+
 # -- the site ---------------------------------------------------------------------------------------------------------------
 
 
@@ -337,15 +397,6 @@ def listed(site: Path) -> dict[str, set[str]]:
         assert match is not None, line
         found.setdefault(match[2], set()).add(match[1])
     return found
-
-
-# Members that come with a base of Python's own, and wrappers that are to mpi4py's methods what their names say.
-INHERITED = {*dir(tuple), *dir(dict), *dir(OSError)}
-WRAPPERS = {"ProfiledMPIComm", "ProfiledMPIRequest"}
-MODULES = (
-    "call_stack", "concurrency", "mpi_region", "native_samples", "native_trace", "plotting_scripts", "processes", "profile_config",
-    "profile_io", "profile_manager", "results", "summary",
-)  # fmt: skip
 
 
 @pytest.mark.slow

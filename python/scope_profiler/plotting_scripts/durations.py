@@ -84,7 +84,10 @@ def plot_durations(
     stack_children
         Split each bar into the region's own time and that of each region called from it ("total" and "avg" only).
 
-    Returns the paths that were written, or with ``return_fig`` the figure with its axes (a list for several metrics).
+    Returns
+    -------
+    list or tuple
+        The paths that were written, or with ``return_fig`` the figure with its axes (a list of these for several metrics).
     """
     wanted = [metric] if metrics is None else list(metrics)
     for name in (*wanted, *([] if sort_by in (None, "name") else [sort_by])):

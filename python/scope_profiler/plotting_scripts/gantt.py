@@ -60,7 +60,15 @@ def plot_gantt(
     collapse_depth
         Calls with more callers around them than this are left out: 0 leaves the outermost.
 
-    Returns (figure, axes) if ``return_fig``, else None. Raises ValueError if nothing is left to draw.
+    Returns
+    -------
+    tuple or None
+        (figure, axes) if ``return_fig``.
+
+    Raises
+    ------
+    ValueError
+        Nothing is left to draw.
     """
     options = Options(filepath, show, verbose, data_filepath, data_format, backend, return_fig)
     if aggregate_calls < 1:

@@ -377,6 +377,14 @@ def _read_region(row: Mapping[str, Any]) -> Region:
     )
 
 
+def _line_record(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of a line profile with its numbers as arrays, as files of the other format have them."""
+    import numpy as np
+
+    kinds = {"line_numbers": np.int64, "hits": np.int64, "times": np.float64}
+    return {name: np.array(value, dtype=kinds[name]) if name in kinds else value for name, value in row.items()}
+
+
 def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
     from scope_profiler.concurrency import TaskInfo, ThreadInfo
     from scope_profiler.likwid_data import LikwidRegionResult
@@ -401,16 +409,19 @@ def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
         thread, maker = creators.get(rank, {}).get(str(row["index"]), (-1, -1))
         return TaskInfo(rank=rank, **row, creator_thread=thread, creator_task=maker)
 
+    def likwid_region(row: Mapping[str, Any]) -> LikwidRegionResult:
+        return LikwidRegionResult(**{name: value for name, value in row.items() if name != "event_labels"})  # those are made
+
     return ProfilingResults(
         {name: MPIRegion(name, by_rank) for name, by_rank in ranks.items()},
         metadata=document.get("metadata"),
         num_ranks=document.get("num_ranks"),
-        likwid={r: {tag: LikwidRegionResult(**one) for tag, one in by_tag.items()} for r, by_tag in table("likwid").items()},
+        likwid={r: {tag: likwid_region(one) for tag, one in by_tag.items()} for r, by_tag in table("likwid").items()},
         perf_events={
             r: {name: PerfEventTotals(one["calls"], one["values"]) for name, one in by_region.items()}
             for r, by_region in table("perf_events").items()
         },
-        line_profile=table("line_profile"),
+        line_profile={r: [_line_record(row) for row in rows] for r, rows in table("line_profile").items()},
         file_path=path,
         exclusive_totals=totals,
         event_data_available=document.get("event_data_available", True),

@@ -78,6 +78,12 @@ def test_counters_have_their_names_and_metrics_thread_by_thread(run, tmp_path):
         assert set(group["regions"]) == {"solve", "a-b|c"} and group["regions/a-b|c"].attrs["tag"] == "a-b/c"
 
 
+def test_counters_go_through_json(run, tmp_path):
+    run(WORK.replace("p.h5", "p.json"))
+    solve = sp.load(tmp_path / "p.json").get_likwid_region("solve")
+    assert solve.events.tolist() == [[27.0, 1000.0], [3.0, 1.0]] and solve.source == "full_api"
+
+
 @pytest.mark.parametrize("how", ["crash", "refuse"])
 def test_where_likwid_cannot_read_its_file_the_numbers_are_read_without_it(run, tmp_path, how):
     assert run(WORK, FAKE_LIKWID_COUNTERS=how) == (["[]"], "")

@@ -333,6 +333,20 @@ def test_records_are_in_the_file_as_they_are_in_the_results(pm, tmp_path):
         assert {"region", "filename", "function", "first_lineno", "unit", "source", "source_first_lineno"} == set(group.attrs)
 
 
+def test_records_go_through_json_and_the_command_prints_them(pm, tmp_path):
+    path = tmp_path / "p.json"
+    with pm.session(output=path, verbose=False, return_results=True, use_line_profiler=True) as run:
+        with pm.region("block", functions=[helper]):
+            helper(4)
+    stored = sp.load(path)
+    assert lines(stored, "block", "helper") == {1: 1, 2: 5, 3: 4, 4: 1}
+    for one, other in zip(stored.line_profile[0], run.results.line_profile[0], strict=True):
+        assert all(np.array_equal(one[key], other[key]) for key in other)
+    assert "for i in range(n):" in command("line-profile", path).stdout
+    sp.write_profile(stored, tmp_path / "q.h5")
+    assert lines(sp.load(tmp_path / "q.h5"), "block", "helper") == {1: 1, 2: 5, 3: 4, 4: 1}
+
+
 def test_each_checkpoint_has_the_lines_since_the_last(pm, tmp_path):
     pm.setup(output=tmp_path / "p.h5", use_line_profiler=True)
     for n in (3, 5):

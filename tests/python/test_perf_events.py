@@ -241,6 +241,15 @@ def test_totals_are_in_the_file_region_by_region_names_with_slashes_too(pm, tmp_
 
 
 @counts
+def test_totals_go_through_json(pm, tmp_path):
+    path = tmp_path / "p.json"
+    with pm.session(output=path, verbose=False, return_results=True, perf_events=["task-clock"]) as run:
+        with pm.region("a/b"):
+            burn(0.001)
+    assert sp.load(path).get_perf_events(0) == run.results.get_perf_events(0)
+
+
+@counts
 def test_each_checkpoint_has_the_calls_since_the_last(pm, tmp_path):
     pm.setup(output=tmp_path / "p.h5", perf_events=["page-faults"])
     kept = []

@@ -52,6 +52,8 @@ BENCHMARKS = [
     Benchmark("asgi_request_off", "web:asgi_request_off", NS, "the same while nothing records", rounds=5, compared=False),
     Benchmark("starlette_request", "web:starlette_request", "%", "request of a Starlette application, without server: what it adds", rounds=5, compared=False),
     Benchmark("wsgi_request", "web:wsgi_request", NS, "request of a WSGI application: what the middleware adds", rounds=5, compared=False),
+    Benchmark("sampler", "sampler:one_thread", "%", "stack sampler at 50 Hz: CPU time it adds to a Python loop", rounds=3, compared=False),
+    Benchmark("sampler_waiting", "sampler:among_waiting", "%", "the same beside 50 threads that wait", rounds=3, compared=False),
     Benchmark("spool", "spool:spool_call", NS, "what the spool adds to a recorded call (CPU time)", rounds=3, compared=False),
     Benchmark("native", "native:begin_end", NS, "sp_begin and sp_end from C (CPU time)", rounds=3, compared=False, limit="native:bare_pair"),
     Benchmark("native_scope", "native:scope", NS, "block with SP_SCOPE from C", rounds=3, compared=False, limit="native:bare_pair"),

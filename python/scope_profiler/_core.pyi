@@ -414,7 +414,7 @@ def read_h5(path: str, *, summary: bool = False, regions: Sequence[str] | None =
 
 def finish_h5(run: Run, path: str, description: Profile, *, compression: str | None = "auto", level: int | None = None,
               chunk_size: int | None = None) -> Profile | None:
-    """``collect``, ``write_h5`` and ``confirm`` in one, in bounded memory; the file gets the metadata of ``description``.
+    """``collect``, ``write_h5`` and ``confirm`` in one, in bounded memory; the file gets the metadata and groups of ``description``.
 
     The Profile is without its calls. None, and nothing is done, if calls were collected that are not confirmed. OSError and MemoryError: the run still has all of its calls.
     """
@@ -506,6 +506,26 @@ def path_summary(profile: Profile, *, names: Sequence[bool] | None = None, ranks
 
 def percentiles(chunks: Sequence[tuple[Buffer, Buffer]], ranks: Sequence[float]) -> list[float]:
     """Percentiles, in ns, of the durations of calls given as int64 (start_ns, end_ns) buffers; ``ranks`` ascend."""
+
+# -- stacks between regions (stack_sampler.c) ------------------------------------------------------------------------------
+
+class StackSampler:
+    """Looks at the stacks of all Python threads, until :meth:`stop`. None in builds without the GIL.
+
+    OSError: there can be no thread.
+    """
+
+    lost: int  # samples for which there was no memory
+    def __init__(self, run: Run, hz: float) -> None: ...
+    def stop(self) -> None:
+        """Look no more. Idempotent; what was seen stays."""
+    def collect(self) -> tuple[
+        list[tuple[str, int, int]], list[tuple[int, str, str, int]], list[tuple[int, str | None, int, int, int, int, int]]
+    ]:
+        """(threads, stacks, samples), of what is not confirmed: [(name, row index | -1, native id | -1)],
+        [(caller | -1, function, file, first line)] and [(thread, region | None, stack, line, samples, ns, CPU ns)]."""
+    def confirm(self) -> None:
+        """What was collected last is safe, and is not collected again."""
 
 # -- spools (spool_object.c) --------------------------------------------------------------------------------------------
 

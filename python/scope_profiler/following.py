@@ -33,6 +33,7 @@ ATTEMPTS = 20  # to read a worker that writes its file at the same time
 # What workers do as their parent does. Where and how the parent writes is not among it.
 _SHARED = (
     "track_threads", "track_async", "capture_region_source", "metadata_detail", "buffer_limit", "enable_tags", "clock", "spool_limit", "spool_policy",
+    "sample_hz",
 )  # fmt: skip
 
 _SUMMED = ("lost_calls", "overhead_calls", "overhead_ns")  # in the metadata, over all processes

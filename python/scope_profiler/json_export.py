@@ -149,6 +149,10 @@ def _document(results: ProfilingResults, ranks: Ranks, include: Patterns, exclud
             rank: {name: {"calls": one.calls, "values": one.values} for name, one in by_region.items()}
             for rank, by_region in results.get_perf_events().items()
         },
+        "samples": {
+            rank: {**group["attributes"], "columns": {name: list(values) for name, (_, values) in group["datasets"].items()}}
+            for rank, group in results.samples.groups.items()
+        },
     }
     for key, table in tables.items():
         kept = {str(rank): rows for rank, rows in table.items() if shown(rank) and rows}
@@ -391,6 +395,7 @@ def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
     from scope_profiler.mpi_region import MPIRegion
     from scope_profiler.perf_events import PerfEventTotals
     from scope_profiler.results import ProfilingResults
+    from scope_profiler.stack_samples import Samples
 
     ranks: dict[str, dict[int, Region]] = {}
     totals: dict[str, dict[int, int]] = {}
@@ -412,7 +417,7 @@ def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
     def likwid_region(row: Mapping[str, Any]) -> LikwidRegionResult:
         return LikwidRegionResult(**{name: value for name, value in row.items() if name != "event_labels"})  # those are made
 
-    return ProfilingResults(
+    results = ProfilingResults(
         {name: MPIRegion(name, by_rank) for name, by_rank in ranks.items()},
         metadata=document.get("metadata"),
         num_ranks=document.get("num_ranks"),
@@ -428,3 +433,17 @@ def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
         threads={r: [ThreadInfo(rank=r, **row) for row in rows] for r, rows in table("threads").items()},
         tasks={r: [task(r, row) for row in rows] for r, rows in table("tasks").items()},
     )
+    results._samples = Samples({rank: _samples_group(row) for rank, row in table("samples").items()})
+    return results
+
+
+def _samples_group(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The samples of a rank as a profile has them."""
+    from array import array
+
+    columns = {
+        name: ((len(values),), values if values and isinstance(values[0], str) else array("q", values))
+        for name, values in row["columns"].items()
+    }
+    attributes = {name: value for name, value in row.items() if name != "columns"}
+    return {"attributes": attributes, "datasets": columns, "groups": {}}

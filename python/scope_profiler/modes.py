@@ -114,17 +114,24 @@ class Modes:
         found: dict[str, Any] = {}
         if self._inherited:
             return found
-        groups = [group for group in (mode.group() for mode in self._modes) if group is not None]
-        if groups:
-            root: Group = {"attributes": {}, "datasets": {}, "groups": {}}
-            for group in groups:
-                root["groups"].update(group["groups"])
-            found["aux"] = {self._run.rank: root}
+        aux = self.aux()
+        if aux:
+            found["aux"] = aux
         for mode in self._modes:
             gpu_ns = mode.gpu_ns(profile)
             if gpu_ns is not None:
                 found["gpu_ns"] = gpu_ns
         return found
+
+    def aux(self) -> dict[int, Group]:
+        """What goes beside the calls into the profile: a group by rank, or nothing."""
+        groups = [] if self._inherited else [group for group in (mode.group() for mode in self._modes) if group is not None]
+        if not groups or self._run is None:
+            return {}
+        root: Group = {"attributes": {}, "datasets": {}, "groups": {}}
+        for group in groups:
+            root["groups"].update(group["groups"])
+        return {self._run.rank: root}
 
     def confirm(self) -> None:
         """What was collected last is in a file."""
@@ -184,6 +191,11 @@ def _wanted(config: ProfilingConfig, functions: LineFunctions) -> Any:
         from .perf_counting import PerfCounting
 
         yield PerfCounting(config.perf_events)
+    if config.sample_hz:
+        from .run_metadata import absolute_source_path, short_source_path
+        from .stack_sampling import StackSampling
+
+        yield StackSampling(config.sample_hz, absolute_source_path if config.metadata_detail == "full" else short_source_path)
     if config.use_memray:
         from .memray import AllocationTrace
 

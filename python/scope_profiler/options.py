@@ -136,6 +136,8 @@ class ProfilingOptions:
     spool_limit: int | None = None
     #: At that limit ``"stop"`` recording, or keep the ``"newest"`` calls; None: as the environment says, else stop.
     spool_policy: str | None = None
+    #: How often a second a sampler looks at what threads do, in and between regions, at most 1000; 0: not at all; None: as the environment says, else not.
+    sample_hz: float | None = None
     #: Seconds to wait for a rank that does not come to ``finalize()``; None: as the environment says, else 300.
     mpi_timeout: float | None = None
     #: Compare the clocks of hosts at ``setup()`` too, which makes it collective.
@@ -193,6 +195,7 @@ class SetupOptions(TypedDict, total=False):
     spool: bool | str | None
     spool_limit: int | None
     spool_policy: str | None
+    sample_hz: float | None
     mpi_timeout: float | None
     mpi_sync_clocks: bool | None
     follow_processes: bool | None

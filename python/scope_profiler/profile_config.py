@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .settings import GROUPS, SETTINGS, unknown_settings, validate
+from .settings import GROUPS, SETTINGS, rate_from_environment, unknown_settings, validate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ProfilingConfig:
     spool: bool | str
     spool_limit: int | None
     spool_policy: str | None
-
+    sample_hz: float | None
     mpi_timeout: float | None
     mpi_sync_clocks: bool
 
@@ -99,6 +99,8 @@ class ProfilingConfig:
         values = validate(given)
         values["enable_tags"] = values["enable_tags"] or ()
         values["track_threads"] = values["track_threads"] or values["track_async"]
+        if values["sample_hz"] is None:
+            values["sample_hz"] = rate_from_environment()
         self.__dict__.update(values)
         self.output_format = "hdf5"
         from .run_metadata import RunFacts
@@ -160,6 +162,7 @@ class ProfilingConfig:
             or self.use_likwid
             or self.perf_events
             or self.use_memray
+            or self.sample_hz
         )
 
     @property

@@ -173,4 +173,7 @@ def _groups(results: ProfilingResults) -> dict[int, dict[str, Any]]:
 
     lines, counters, likwid = results.line_profile, results.get_perf_events(), results.get_likwid_regions()
     ranks = sorted({*lines, *counters, *likwid})
-    return {rank: group_of(lines.get(rank, ()), counters.get(rank, {}), likwid.get(rank, {})) for rank in ranks}
+    groups = {rank: group_of(lines.get(rank, ()), counters.get(rank, {}), likwid.get(rank, {})) for rank in ranks}
+    for rank, samples in results.samples.groups.items():
+        groups.setdefault(rank, group_of((), {}, {}))["groups"]["samples"] = samples
+    return groups

@@ -344,7 +344,8 @@ class Recording:
             return None
         from ._core import finish_h5, make_profile
 
-        description = make_profile(names=[], rows=[], columns={}, metadata=self._metadata())
+        aux = self.modes.aux() if self.modes is not None else {}
+        description = make_profile(names=[], rows=[], columns={}, metadata=self._metadata(), aux=aux)
         try:
             profile = finish_h5(self.run, path, description, **self._compression())
         except OSError:
@@ -353,6 +354,8 @@ class Recording:
             raise
         if profile is not None:
             self.files.append(path)
+            if self.modes is not None:
+                self.modes.confirm()
         return profile
 
     def _metadata(self) -> dict[str, Any]:

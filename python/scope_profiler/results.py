@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scope_profiler.perf_events import PerfEventTotals
     from scope_profiler.processes import ProcessInfo
     from scope_profiler.rank_balance import RankBalance
+    from scope_profiler.stack_samples import Samples
     from scope_profiler.stored_run import StoredRun
 
     T = TypeVar("T")
@@ -161,6 +162,11 @@ def _time_range(regions: Iterable[Region]) -> tuple[int, int] | None:
     return min(one._statistic(START_MINIMUM) for one in timed), max(one._statistic(END_MAXIMUM) for one in timed)
 
 
+def _samples_of(group: dict[str, Any]) -> dict[str, Any]:
+    samples: dict[str, Any] = group["groups"].get("samples") or {}
+    return samples
+
+
 def _patterns(patterns: Patterns) -> list[str]:
     return [patterns] if isinstance(patterns, str) else list(patterns or ())
 
@@ -250,6 +256,7 @@ class ProfilingResults:
         "_num_ranks",
         "_perf_events",
         "_profile",
+        "_samples",
         "_store",
         "_stored",
         "_tasks",
@@ -290,6 +297,7 @@ class ProfilingResults:
         self._lanes: dict[int, tuple[dict[int, ThreadInfo], dict[int, TaskInfo]]] = {}
         self._time_range: tuple[tuple[int, int] | None, ...] = ()  # empty: not asked for yet
         self._usage: dict[int, dict[int, tuple[int, int]]] | None = None
+        self._samples: Samples | None = None
 
     @classmethod
     def _from_profile(
@@ -642,6 +650,17 @@ class ProfilingResults:
                 }
             )
         return rows
+
+    # -- samples -------------------------------------------------------------------------------------------------------
+
+    @property
+    def samples(self) -> Samples:
+        """What the sampler saw of the threads (``sample_hz=``); empty without one."""
+        if self._samples is None:
+            from scope_profiler.stack_samples import Samples
+
+            self._samples = Samples({} if self._profile is None else self._of_ranks(_samples_of))
+        return self._samples
 
     # -- counters ------------------------------------------------------------------------------------------------------
 

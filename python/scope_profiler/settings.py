@@ -148,6 +148,31 @@ def _seconds(name: str, value: Any) -> float:
     return float(value)
 
 
+FASTEST_SAMPLING: Final = 1000.0  # Hz
+
+
+def _rate(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number of samples a second, got {value!r}")
+    if not 0 <= value <= FASTEST_SAMPLING:
+        raise ValueError(f"{name} must be from 0 (none) to {FASTEST_SAMPLING:g}, got {value!r}")
+    return float(value)
+
+
+def rate_from_environment() -> float | None:
+    """What ``SCOPE_PROFILER_SAMPLE_HZ`` says; None when it is not set. ValueError names it."""
+    import os
+
+    text = os.environ.get("SCOPE_PROFILER_SAMPLE_HZ", "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"SCOPE_PROFILER_SAMPLE_HZ must be a number of samples a second, got {text!r}") from None
+    return _rate("SCOPE_PROFILER_SAMPLE_HZ", value)
+
+
 def _compression(name: str, value: Any) -> str | None:
     word = value.strip().lower() if isinstance(value, str) else value
     if word in ("", "none"):
@@ -229,6 +254,7 @@ SETTINGS: Final[dict[str, tuple[Any, Callable[[str, Any], Any]]]] = {
     "spool": ("auto", check_spool),
     "spool_limit": (None, _spool_limit),
     "spool_policy": (None, _choice(SPOOL_POLICIES)),
+    "sample_hz": (None, _rate),
     "mpi_timeout": (None, _seconds),
     "mpi_sync_clocks": (False, _flag),
 }

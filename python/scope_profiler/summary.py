@@ -46,6 +46,7 @@ _DEEPEST = 64  # levels that are drawn: mutual recursion makes a level of every 
 _GAP = 4
 _THREADS_SHOWN = 16
 _COROUTINES_SHOWN = 10
+_SAMPLED_SHOWN = 10
 
 
 class Path:
@@ -625,13 +626,42 @@ def _notes(results: ProfilingResults, title: str, tree: _Tree, columns: Sequence
     return lines
 
 
+def _samples(results: ProfilingResults) -> list[str]:
+    """Where the time outside of regions went, if the run had a sampler."""
+    samples = results.samples
+    functions = samples.functions() if len(samples) else []
+    if not functions:
+        return []
+    time, cpu = sum(row.time for row in functions), sum(row.cpu_time for row in functions)
+    ranked = len({row.rank for row in functions}) > 1
+    columns = [Column("rank", number=True)] if ranked else []
+    columns += [Column("thread"), Column("function")]
+    columns += [Column(title, number=True) for title in ("outside [s]", "cpu [s]", "% thread")]
+    rows = []
+    for row in functions[:_SAMPLED_SHOWN]:
+        place = f"{row.function} ({os.path.basename(row.file)}:{row.first_line})"
+        cells = [str(row.rank)] if ranked else []
+        cells += [cut(printable(row.thread), NAME_WIDTH, middle=True), cut(printable(place), NAME_WIDTH, middle=True)]
+        rows.append([*cells, f"{row.time:.3f}", f"{row.cpu_time:.3f}", f"{100 * row.share:.1f}"])
+    lines = [f"  Outside of regions: {time:.3f} s of threads, {cpu:.3f} s of CPU ({samples.count:,} samples at {samples.hz:g} Hz)"]
+    lines += table(columns, rows)
+    if len(functions) > _SAMPLED_SHOWN:
+        rest = sum(row.time for row in functions[_SAMPLED_SHOWN:])
+        lines.append(f"  and {len(functions) - _SAMPLED_SHOWN} more with {rest:.3f} s")
+    return [*lines, ""]
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds >= 0.001 else f"{seconds * 1e6:.2g} µs"
+
+
 def _overhead(results: ProfilingResults, tree: _Tree, session: int) -> list[str]:
     """What recording has cost, by the run's own measure."""
     calls, ns = results._integer("overhead_calls"), results._integer("overhead_ns")
     if not calls or not ns:
         return []
     seconds = ns / _NS
-    line = f"  profiler overhead: {calls:,} call{'' if calls == 1 else 's'} x {ns / calls:.0f} ns = {seconds:.2g} s"
+    line = f"  profiler overhead: {calls:,} call{'' if calls == 1 else 's'} x {ns / calls:.0f} ns = {_short(seconds)}"
     busy = sorted((count for _, _, count, _ in tree.threads if count), reverse=True)
     if len(busy) > 1:
         # They record at the same time: what takes longer for it takes longer by the part of one of them.
@@ -639,7 +669,8 @@ def _overhead(results: ProfilingResults, tree: _Tree, session: int) -> list[str]
         session = max((most for path in _sessions(tree.roots) for most in path.rank_totals), default=0)
     whole = session / _NS if session else results.total_time or 0.0
     if whole > 0:
-        share = f"{100 * seconds / whole:.2g} % of the {'session' if session else 'run'}"
+        part = 100 * seconds / whole
+        share = f"{f'{part:.2g}' if part >= 0.01 else 'under 0.01'} % of the {'session' if session else 'run'}"
         line += f" on {len(busy)} threads, at most {share} on one of them" if len(busy) > 1 else f" ({share})"
     return [line, ""]
 
@@ -718,6 +749,7 @@ def print_results(
         lines += _concurrency(results, tree, ranks, whole)
         lines += [*_box("Info", _notes(results, title, tree, names, exclusive_mode)), ""]
         if whole and ranks is None:
+            lines += _samples(results)
             lines += _overhead(results, tree, session)
     _write(stream, lines)
 

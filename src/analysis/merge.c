@@ -595,7 +595,7 @@ static bool add_group(sp_group *out, const sp_group *group)
     return true;
 }
 
-static bool add_aux(sp_profile *out, const sp_profile *set)
+bool sp_profile_add_aux(sp_profile *out, const sp_profile *set)
 {
     if (set->aux_count == 0) return true;
     sp_rank_aux *larger = realloc(out->aux, (out->aux_count + set->aux_count) * sizeof *larger);
@@ -667,7 +667,7 @@ sp_status sp_profile_merge(const sp_profile *const *parts, size_t count, sp_prof
     for (sp_column column = SP_COLUMN_START; ok && column < SP_COLUMN_COUNT; column++) {
         if (column != SP_COLUMN_CALL_ID && column != SP_COLUMN_PARENT_ID) ok = fill_column(&p, column);
     }
-    ok = ok && copy_last_lanes(&p) && add_metadata(p.out, parts[count - 1]) && add_aux(p.out, parts[count - 1]);
+    ok = ok && copy_last_lanes(&p) && add_metadata(p.out, parts[count - 1]) && sp_profile_add_aux(p.out, parts[count - 1]);
     if (!ok) return finish(&p, sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", count), out);
     renew_statistics(&p);
     for (size_t i = 0; i < p.out->row_count; i++) p.out->rows[i].exclusive_total = SP_UNKNOWN;
@@ -946,7 +946,7 @@ static sp_status put_side_by_side(plan *p, sp_error *error)
     rank_uses u = {0};
     bool ok = true;
     for (sp_column column = SP_COLUMN_START; ok && column < SP_COLUMN_COUNT; column++) ok = fill_column(p, column);
-    for (size_t i = 0; ok && i < p->part_count; i++) ok = add_metadata(p->out, p->parts[i]) && add_aux(p->out, p->parts[i]);
+    for (size_t i = 0; ok && i < p->part_count; i++) ok = add_metadata(p->out, p->parts[i]) && sp_profile_add_aux(p->out, p->parts[i]);
     ok = ok && place_lanes(p, &u) && add_processes(p);
     /* Where a tree is made again, sums by call path are those of the old ones. */
     bool remade = false;

@@ -38,4 +38,7 @@ sp_status sp_profile_union(const sp_profile *const *sets, size_t count, sp_profi
  */
 sp_status sp_profile_join(const sp_profile *const *sets, size_t count, sp_profile **out, sp_error *error);
 
+/* The auxiliary groups of `from` (copied) beside those of a profile that nobody else has yet; false without memory. */
+bool sp_profile_add_aux(sp_profile *profile, const sp_profile *from);
+
 #endif

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "analysis/merge.h"
 #include "core/note.h"
 
 void sp_run_note_file(sp_run *run, uint32_t collection, int fd, const char *target)
@@ -42,6 +43,7 @@ sp_status sp_run_finish(sp_run *run, const sp_finish_options *options, sp_profil
     if (status != SP_OK) return status;
     sp_profile *profile = sp_profile_share(sp_collection_profile(f.collection));
     if (options->description) status = sp_profile_copy_metadata(profile, options->description);
+    if (options->description && status == SP_OK && !sp_profile_add_aux(profile, options->description)) status = SP_ERR_NO_MEMORY;
     if (status != SP_OK) status = sp_fail(error, status, "no memory to write %s", options->path);
     if (status == SP_OK) status = sp_hdf5_write_collection(f.collection, options->path, &hdf5, error);
     if (status == SP_OK) sp_collection_confirm(f.collection);

@@ -9,7 +9,7 @@ typedef struct sp_finish_options {
     const sp_hdf5_options *hdf5;   /* NULL: the defaults */
     uint32_t rank;
     int64_t first_call_id;         /* 0, and behind a checkpoint the number of calls reported so far */
-    const sp_profile *description; /* whose metadata the file gets; NULL: none */
+    const sp_profile *description; /* whose metadata and auxiliary groups the file gets; NULL: none */
 } sp_finish_options;
 
 /*

@@ -19,6 +19,7 @@
 #include "python/recorder.h"
 #include "python/records.h"
 #include "python/spool_object.h"
+#include "python/stack_sampler.h"
 #include "python/task_wrapper.h"
 #include "python/trace_object.h"
 #include "python/trio_instrument.h"
@@ -120,6 +121,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_run,
     sp_python_add_records,
     sp_python_add_spool,
+    sp_python_add_stack_sampler,
     sp_python_add_traces,
     sp_python_add_thread_hook,
     sp_python_add_trio_instrument,
@@ -141,6 +143,7 @@ static PyObject *at_exit(PyObject *self, PyObject *none)
 {
     sp_python_forget_asyncio();
     ended = true;
+    sp_samplers_stop();
     Py_RETURN_NONE;
 }
 

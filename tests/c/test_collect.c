@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/innermost.h"
 #include "core/registry.h"
 
 static int64_t exclusive(const sp_profile *profile, const char *region)
@@ -416,6 +417,76 @@ static void entries_and_open_calls_are_counted(void **state)
     record_end(of);
 }
 
+static void an_open_call_becomes_one_of_another_region(void **state)
+{
+    for (int scanned = 0; scanned < 2; scanned++) {
+        clock_at(100);
+        recording *of = record(true, false);
+        const uint32_t a = region_id(of, "a"), b = region_id(of, "b");
+        call one = enter(of, "a", 110), inner = enter(of, "a", 120);
+        leave(&inner, 130);
+        if (scanned) assert_int_equal(sp_run_entries(of->run, a), 2);
+        sp_log_rename(one.log, one.slot, b);
+        assert_int_equal(sp_run_entries(of->run, a), 1);
+        assert_int_equal(sp_run_entries(of->run, b), 1);
+        leave(&one, 140);
+        sp_profile *profile = collect(of);
+        assert_call(profile, "b", 0, 110, 140, 0, -1);
+        assert_call(profile, "a", 0, 120, 130, 1, 0);
+        sp_profile_release(profile);
+        record_end(of);
+    }
+}
+
+/* Of the run's threads the one with this row. */
+static sp_thread_now thread_now(recording *of, int32_t row)
+{
+    sp_thread_now threads[8];
+    const size_t count = sp_run_threads_now(of->run, threads, 8);
+    for (size_t i = 0; i < count; i++) {
+        if (threads[i].row == row) return threads[i];
+    }
+    fail_msg("no thread has row %d", row);
+    return (sp_thread_now){0};
+}
+
+static void the_innermost_open_call_of_each_thread_is_told(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    puppet *thread = puppet_new();
+    const int32_t a = (int32_t)region_id(of, "a"), b = (int32_t)region_id(of, "b"), c = (int32_t)region_id(of, "c");
+    call one = enter(of, "a", 110), two = enter_on(thread, of, "b", 120);
+    assert_int_equal(thread_now(of, 0).region, a);
+    assert_int_equal(thread_now(of, 1).region, b);
+    assert_int_equal(sp_run_threads_now(of->run, NULL, 0), 2);
+    call three = enter(of, "c", 130);
+    assert_int_equal(thread_now(of, 0).region, c);
+    leave(&one, 140); /* not the innermost */
+    assert_int_equal(thread_now(of, 0).region, c);
+    leave(&three, 150);
+    assert_int_equal(thread_now(of, 0).region, SP_NO_REGION);
+    leave_on(thread, &two, 160);
+    puppet_end(thread);
+    assert_int_equal(sp_run_threads_now(of->run, NULL, 0), 1);
+    record_end(of);
+}
+
+static void calls_inside_are_those_of_the_lane(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    call outer = enter(of, "a", 110);
+    assert_false(sp_log_has_inner(outer.log, outer.slot));
+    call inner = enter(of, "b", 120);
+    assert_true(sp_log_has_inner(outer.log, outer.slot));
+    assert_false(sp_log_has_inner(inner.log, inner.slot));
+    leave(&inner, 130);
+    assert_false(sp_log_has_inner(outer.log, outer.slot));
+    leave(&outer, 140);
+    record_end(of);
+}
+
 static void peeking_takes_nothing(void **state)
 {
     clock_at(100);
@@ -467,6 +538,9 @@ int main(void)
         cmocka_unit_test(open_calls_survive_collections_in_any_block),
         cmocka_unit_test(random_calls_match_a_model),
         cmocka_unit_test(entries_and_open_calls_are_counted),
+        cmocka_unit_test(an_open_call_becomes_one_of_another_region),
+        cmocka_unit_test(the_innermost_open_call_of_each_thread_is_told),
+        cmocka_unit_test(calls_inside_are_those_of_the_lane),
         cmocka_unit_test(peeking_takes_nothing),
     };
     return cmocka_run_group_tests_name("collect", tests, NULL, NULL);

@@ -175,7 +175,7 @@ class _Middleware:
         if not wanted and ident is None:
             return
         recording = self._manager._state.recording
-        if recording is None:
+        if recording is None or recording.config.aggregation_mode:
             return
         values = self._shared_values(outcome) if wanted else {}
         if ident is not None:
@@ -274,7 +274,7 @@ class ASGIMiddleware(_Middleware):
         output: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
-        if output is not None:
+        if output is not None and not settings.get("aggregation_mode"):
             settings.setdefault("track_async", True)
         super().__init__(manager, name_of, max_names, metadata, request_id, tags, output, settings)
         self.app = app
@@ -491,7 +491,7 @@ class WSGIMiddleware(_Middleware):
         output: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
-        if output is not None:
+        if output is not None and not settings.get("aggregation_mode"):
             settings.setdefault("track_threads", True)
         super().__init__(manager, name_of, max_names, metadata, request_id, tags, output, settings)
         self.app = app

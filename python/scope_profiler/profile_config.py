@@ -99,7 +99,7 @@ class ProfilingConfig:
         values = validate(given)
         values["enable_tags"] = values["enable_tags"] or ()
         values["track_threads"] = values["track_threads"] or values["track_async"]
-        if values["sample_hz"] is None:
+        if values["sample_hz"] is None and not values["aggregation_mode"]:
             values["sample_hz"] = rate_from_environment()
         self.__dict__.update(values)
         self.output_format = "hdf5"

@@ -275,6 +275,7 @@ def _forbidden() -> tuple[tuple[str, str, str], ...]:
         pairs += [(one, other, "each would measure the other's own cost") for other in others]
     kept_by_process = (*(mode for mode in _MODES if mode != "use_nvtx"), "use_memray")
     pairs += [("follow_processes", mode, "what that records in a worker process is not collected") for mode in kept_by_process]
+    pairs.append(("sample_hz", "aggregation_mode", "which call a thread is in is not known of a run that keeps sums"))
     return tuple(pairs)
 
 

@@ -353,6 +353,21 @@ def test_an_id_comes_with_the_request_or_is_made(run):
     assert [values["request_id"] for values in one(run(), "r").event_metadata] == ids
 
 
+def test_a_run_that_keeps_sums_has_them_by_name(clean_manager):
+    sp.setup(output=None, aggregation_mode=True)
+    app = ASGIMiddleware(respond(b""), name_of=lambda scope: scope["path"])
+
+    async def discard(message):
+        pass
+
+    async def main():
+        await asyncio.gather(*(app(http_scope(f"/{number % 3}"), no_message, discard) for number in range(30)))
+
+    asyncio.run(main())
+    results = sp.finalize(verbose=False, return_results=True)
+    assert {name: one(results, name).num_calls for name in results.region_names} == {"/0": 10, "/1": 10, "/2": 10}
+
+
 # -- names, as frameworks leave them -------------------------------------------------------------------------------------
 
 

@@ -12,20 +12,22 @@ from scope_profiler.settings import SETTINGS, check_combinations, defaults
 LETTERS = {
     "t": "track_threads", "a": "track_async", "A": "aggregation_mode", "l": "use_line_profiler", "g": "use_gpu_timing", "n": "use_nvtx",
     "k": "use_likwid", "p": "perf_events", "m": "use_memray", "r": "recursive_profile", "f": "follow_processes",
+    "s": "sample_hz",
 }  # fmt: skip
 MATRIX = """
-  t a A l g n k p m r f
-t . . x x x x x x . . .
-a . . x x x x x x . . .
-A x x . x x x x x . . .
-l x x x . x x x x . . x
-g x x x x . . x x . . x
-n x x x x . . x x . . .
-k x x x x x x . x . . x
-p x x x x x x x . . . x
-m . . . . . . . . . . x
-r . . . . . . . . . . .
-f . . . x x . x x x . .
+  t a A l g n k p m r f s
+t . . x x x x x x . . . .
+a . . x x x x x x . . . .
+A x x . x x x x x . . . x
+l x x x . x x x x . . x .
+g x x x x . . x x . . x .
+n x x x x . . x x . . . .
+k x x x x x x . x . . x .
+p x x x x x x x . . . x .
+m . . . . . . . . . . x .
+r . . . . . . . . . . . .
+f . . . x x . x x x . . .
+s . . x . . . . . . . . .
 """
 
 
@@ -40,7 +42,8 @@ PAIRS = list(itertools.combinations(LETTERS.values(), 2))
 
 
 def on(*names):
-    return {name: ["task-clock"] if name == "perf_events" else True for name in names}
+    values = {"perf_events": ["task-clock"], "sample_hz": 50.0}
+    return {name: values.get(name, True) for name in names}
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS, ids=" ".join)

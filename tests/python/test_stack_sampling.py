@@ -260,6 +260,9 @@ def test_the_environment_sets_the_rate_unless_the_program_does(monkeypatch):
     assert sampled(lambda manager: burn(0.05), sample_hz=None).samples.hz == 250
     assert sampled(lambda manager: burn(0.05), sample_hz=400).samples.hz == 400
     assert len(sampled(lambda manager: burn(0.05), sample_hz=0).samples) == 0
+    manager = sp.ProfileManager()
+    manager.setup(output=None, aggregation_mode=True)  # which cannot be sampled: the environment does not insist
+    manager.reset()
     monkeypatch.setenv("SCOPE_PROFILER_SAMPLE_HZ", "often")
     with pytest.raises(ValueError, match="SCOPE_PROFILER_SAMPLE_HZ"):
         sp.ProfileManager().setup(output=None)

@@ -47,8 +47,8 @@ class Kernel:
 
         def take(message: dict[str, Any]) -> None:
             kind, content = message["msg_type"], message["content"]
-            if kind in ("stream", "execute_result", "display_data", "error"):
-                outcome.order.append(kind)
+            if kind in ("stream", "execute_result", "display_data", "error") and outcome.order[-1:] != [kind]:
+                outcome.order.append(kind)  # a text may come in pieces
             if kind == "stream":
                 outcome.text += content["text"]
             elif kind == "execute_result":

@@ -61,6 +61,11 @@ typedef struct cli {
 extern const cli_command *const cli_commands[];
 extern const cli_command cli_inspect, cli_diff, cli_check, cli_export, cli_view, cli_merge, cli_recover, cli_top, cli_import_native;
 
+/* The command that was meant by a name that none has; NULL: none is near. */
+const char *cli_meant(const char *name);
+/* Print what could stand in the place of the last of these words of a command line, the first of which is the command. */
+int cli_complete(const cli *cli, int count, char **words);
+
 /* Say on stderr, in one line, what is wrong; CLI_USAGE. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int cli_fail_text(const char *message); /* as it is, but printable and in one line */

@@ -152,8 +152,11 @@ static int run(cli *c, int argc, char **argv)
     for (const cli_command *const *command = cli_commands; *command; command++) {
         if (strcmp((*command)->name, name) == 0) c->command = *command;
     }
+    if (strcmp(name, "__complete") == 0) return cli_complete(c, argc - 2, argv + 2);
+    if (c->command == NULL && name[0] == '-') return cli_fail("unknown option '%s'; see scope-profiler --help", name);
     if (c->command == NULL) {
-        return cli_fail("unknown %s '%s'; see scope-profiler --help", name[0] == '-' ? "option" : "command", name);
+        const char *meant = cli_meant(name);
+        return cli_fail("unknown command '%s'%s%s%s; see scope-profiler --help", name, meant ? ", did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
     }
     cli_values operands = {0};
     const int code = parse(c, argc - 1, argv + 1, &operands);

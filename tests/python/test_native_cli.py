@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import scope_profiler as sp
+from native_code import Library
 from native_traces import spt
 from scope_profiler.native_trace import load_traces
 from scope_profiler.summary import REGION_TABLE_COLUMNS
@@ -139,6 +140,37 @@ def test_it_prints_what_the_python_command_prints(profiles: Path, arguments: lis
 
 
 @pytest.mark.parametrize(
+    ("words", "candidates"),
+    [
+        ([""], ["inspect", "diff", "check", "export", "view", "merge", "import-native", "recover", "top"]),
+        (["re"], ["recover"]),
+        (["-"], ["--help", "--version"]),
+        (["inspect", "--inc"], ["--include"]),
+        (["inspect", "--sort", "-"], [":files"]),
+        (["merge", "-o", "-"], [":files"]),
+        (["inspect", "a"], [":files"]),
+        (["colour", ""], []),
+    ],
+)
+def test_what_could_stand_next(words: list[str], candidates: list[str]) -> None:
+    process = native("__complete", *words)
+    assert process.returncode == 0 and process.stderr == ""
+    assert [line.partition("\t")[0] for line in process.stdout.splitlines()] == candidates
+
+
+def test_the_shells_find_their_scripts(native_library: Library) -> None:
+    share = native_library.prefix / "share"
+    for place in ("bash-completion/completions/scope-profiler", "zsh/site-functions/_scope-profiler", "fish/vendor_completions.d/scope-profiler.fish"):
+        assert "__complete" in (share / place).read_text()
+    program = (
+        f"source {share}/bash-completion/completions/scope-profiler; COMP_WORDS=({COMMAND} inspect --percent) COMP_CWORD=2; _scope_profiler; "
+        "echo ${COMPREPLY[@]}"
+    )
+    process = subprocess.run(["bash", "--norc", "-c", program], capture_output=True, text=True, timeout=60)
+    assert (process.stdout, process.stderr) == ("--percentage-mode\n", "")
+
+
+@pytest.mark.parametrize(
     ("arguments", "word"),
     [
         (["inspect"], "FILE"),
@@ -152,7 +184,14 @@ def test_it_prints_what_the_python_command_prints(profiles: Path, arguments: lis
         (["inspect", "a.h5", "--columns", "colour"], "colour"),
         (["inspect", "a.h5", "--depth"], "--depth needs a value"),
         (["inspect", "a.h5", "--colour"], "unknown option --colour"),
-        (["colour"], "unknown command 'colour'"),
+        (["colour"], "unknown command 'colour'; see"),
+        (["insepct"], "unknown command 'insepct', did you mean 'inspect'?; see"),
+        (["Exprot", "a.h5"], "did you mean 'export'?"),
+        (["chek"], "did you mean 'check'?"),
+        (["rec"], "did you mean 'recover'?"),
+        (["import_native"], "did you mean 'import-native'?"),
+        (["x" * 500], "unknown command 'xxx"),
+        ([""], "unknown command ''; see"),
         (["diff", "a.h5"], "A B"),
         (["check", "a.h5", "b.h5", "--include", "wörk"], "nothing to check"),
         (["check", "a.h5", "b.h5", "--metric", "gpu_avg"], "cannot check gpu_avg"),

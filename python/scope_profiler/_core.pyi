@@ -539,6 +539,18 @@ def read_spool(path: str, rank: int = 0, /) -> tuple[Profile, dict[str, Any]]:
 def inspect_spool(path: str) -> dict[str, Any]:
     """{"pid", "alive", "track_threads", "track_async", "start_ns", "output"} of a spool."""
 
+def watch_spool(path: str) -> Any:
+    """What looks at the spool of a running process, for the three functions below. FileNotFoundError, OSError, ValueError."""
+
+def watch_look(watch: Any) -> int:
+    """Read what is new in the spool; how many slots and notes that were."""
+
+def watch_text(watch: Any, sort: str, rows: int, keys: bool, paused: bool, /) -> str:
+    """The last look as lines of text, regions in the order of a key: t, c, r, o or n."""
+
+def watch_facts(watch: Any) -> dict[str, Any]:
+    """The last look: {"pid", "alive", "output", "running_ns", "all_tasks", "regions", "threads", "tasks"}."""
+
 def spool_is_local(directory: str) -> bool:
     """Whether the directory's file system is local."""
 

@@ -3,7 +3,10 @@
 #define SP_FORMATS_SPOOL_LAYOUT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "core/error.h"
 
 #define SP_SPOOL_MAGIC "SPSPOOL\n"
 #define SP_SPOOL_PAGE 4096u
@@ -57,6 +60,21 @@ typedef struct sp_note_header {
 _Static_assert(sizeof(sp_chunk_header) == 64, "a chunk header takes 64 bytes");
 _Static_assert(sizeof(sp_note_header) == 24, "a note header takes 24 bytes");
 _Static_assert(sizeof(sp_spool_header) <= SP_SPOOL_PAGE, "the header takes a page");
+
+/* -- reading, of a file that may be anything -- */
+
+/* Whether it is a spool's header that this program can read. `path` is for the message. */
+sp_status sp_spool_check_header(const sp_spool_header *header, const char *path, sp_error *error);
+
+/* Whether a whole chunk begins at `offset` of the file's first `size` bytes. */
+bool sp_spool_chunk_is_whole(const char *memory, uint64_t size, uint64_t offset);
+
+/* The next whole note of a chunk of `bytes`, at *offset (first: behind the chunk's header); NULL at the end. *lost becomes the bytes
+ * behind a note that is damaged: without its size those that follow cannot be found. */
+const sp_note_header *sp_spool_next_note(const sp_chunk_header *chunk, uint64_t bytes, uint64_t *offset, uint64_t *lost);
+
+/* Whether the process that writes the spool lives; `locked`: it holds its lock. */
+bool sp_spool_writer_lives(const sp_spool_header *header, bool locked);
 
 /* When the process with this id began (0: there is none), and which boot of the machine this is. */
 uint64_t sp_process_start(int64_t pid);

@@ -107,17 +107,16 @@ static void unmap_file(reader *r)
 
 #define LATEST (UINT64_C(1) << 61) /* of ticks and ns: sums of two fit 64 bits */
 
-static sp_status check_header(reader *r, sp_error *error)
+sp_status sp_spool_check_header(const sp_spool_header *h, const char *path, sp_error *error)
 {
-    const sp_spool_header *h = r->header = (const sp_spool_header *)r->memory;
     if (memcmp(h->magic, SP_SPOOL_MAGIC, sizeof h->magic) != 0) {
-        return sp_fail(error, SP_ERR_FOREIGN, "%s is not a spool", r->path);
+        return sp_fail(error, SP_ERR_FOREIGN, "%s is not a spool", path);
     }
     if (h->endian != SP_SPOOL_ENDIAN) {
-        return sp_fail(error, SP_ERR_UNSUPPORTED, "%s is the spool of a machine with another byte order", r->path);
+        return sp_fail(error, SP_ERR_UNSUPPORTED, "%s is the spool of a machine with another byte order", path);
     }
     if (h->version != SP_SPOOL_VERSION) {
-        return sp_fail(error, SP_ERR_SCHEMA, "%s has spool version %u; this is version %d", r->path, h->version,
+        return sp_fail(error, SP_ERR_SCHEMA, "%s has spool version %u; this is version %d", path, h->version,
                        SP_SPOOL_VERSION);
     }
     const uint32_t slot = h->tracks & 2 ? sizeof(sp_async_slot) : sizeof(sp_slot);
@@ -125,19 +124,29 @@ static sp_status check_header(reader *r, sp_error *error)
         h->task_bytes != sizeof(sp_task) || h->clock == SP_CLOCK_UNSET || h->clock > SP_CLOCK_INJECTED ||
         h->first_ticks > LATEST || h->started > LATEST || h->first_ns < 0 || h->first_ns > (int64_t)LATEST ||
         h->start_ns < 0 || h->start_ns > (int64_t)LATEST || !memchr(h->output, 0, sizeof h->output)) {
-        return sp_fail(error, SP_ERR_CORRUPT, "the header of the spool %s is damaged", r->path);
+        return sp_fail(error, SP_ERR_CORRUPT, "the header of the spool %s is damaged", path);
     }
     return SP_OK;
 }
 
-static bool writer_lives(const reader *r)
+static sp_status check_header(reader *r, sp_error *error)
 {
-    const sp_spool_header *h = r->header;
+    r->header = (const sp_spool_header *)r->memory;
+    return sp_spool_check_header(r->header, r->path, error);
+}
+
+bool sp_spool_writer_lives(const sp_spool_header *h, bool locked)
+{
     char boot[40];
-    if (r->locked) return true;
+    if (locked) return true;
     sp_boot_id(boot);
     if (memcmp(boot, h->boot_id, sizeof boot) != 0) return false;
     return h->process_start != 0 && sp_process_start(h->pid) == h->process_start;
+}
+
+static bool writer_lives(const reader *r)
+{
+    return sp_spool_writer_lives(r->header, r->locked);
 }
 
 sp_status sp_spool_inspect(const char *path, sp_spool_info *info, sp_error *error)
@@ -156,11 +165,11 @@ sp_status sp_spool_inspect(const char *path, sp_spool_info *info, sp_error *erro
 
 /* ---- chunks ---- */
 
-static bool chunk_is_whole(const reader *r, uint64_t offset)
+bool sp_spool_chunk_is_whole(const char *memory, uint64_t size, uint64_t offset)
 {
-    const sp_chunk_header *h = (const sp_chunk_header *)(r->memory + offset);
+    const sp_chunk_header *h = (const sp_chunk_header *)(memory + offset);
     return h->magic == SP_CHUNK_MAGIC && h->crc == libdeflate_crc32(0, h, offsetof(sp_chunk_header, crc)) &&
-        h->bytes >= SP_SPOOL_PAGE && h->bytes % SP_SPOOL_PAGE == 0 && h->bytes <= r->size - offset;
+        h->bytes >= SP_SPOOL_PAGE && h->bytes % SP_SPOOL_PAGE == 0 && h->bytes <= size - offset;
 }
 
 static bool page_is_empty(const char *page)
@@ -205,7 +214,7 @@ static sp_status find_chunks(reader *r, sp_error *error)
 {
     const uint64_t whole = r->size / SP_SPOOL_PAGE * SP_SPOOL_PAGE;
     for (uint64_t offset = SP_SPOOL_PAGE; offset < whole;) {
-        if (!chunk_is_whole(r, offset)) {
+        if (!sp_spool_chunk_is_whole(r->memory, r->size, offset)) {
             const bool empty = page_is_empty(r->memory + offset);
             if (!empty) r->salvage.damaged_bytes += SP_SPOOL_PAGE;
             offset = empty ? behind_hole(r, offset + SP_SPOOL_PAGE, whole) : offset + SP_SPOOL_PAGE;
@@ -366,23 +375,20 @@ static bool read_note(reader *r, const sp_note_header *note)
     return true;
 }
 
-/* The next whole note of a journal chunk, or NULL. */
-static const sp_note_header *next_note(reader *r, const found *chunk, uint64_t *offset)
+const sp_note_header *sp_spool_next_note(const sp_chunk_header *chunk, uint64_t bytes_there, uint64_t *offset, uint64_t *lost)
 {
-    const char *base = (const char *)chunk->header;
-    if (chunk->bytes - *offset < sizeof(sp_note_header)) return NULL;
-    const sp_note_header *note = (const sp_note_header *)(base + *offset);
+    if (bytes_there - *offset < sizeof(sp_note_header)) return NULL;
+    const sp_note_header *note = (const sp_note_header *)((const char *)chunk + *offset);
     const uint32_t bytes = atomic_load_explicit(&note->bytes, memory_order_acquire);
     if (bytes == 0) return NULL;
-    bool whole = bytes % 8 == 0 && bytes >= sizeof *note && bytes <= chunk->bytes - *offset &&
-        note->size <= bytes - sizeof *note;
+    const uint32_t size = *(const volatile uint32_t *)&note->size; /* once: who writes it may be at work, or be up to something */
+    bool whole = bytes % 8 == 0 && bytes >= sizeof *note && bytes <= bytes_there - *offset && size <= bytes - sizeof *note;
     if (whole) {
         const uint32_t head = libdeflate_crc32(0, &note->size, offsetof(sp_note_header, crc) - offsetof(sp_note_header, size));
-        whole = note->crc == libdeflate_crc32(head, note + 1, note->size);
+        whole = note->crc == libdeflate_crc32(head, note + 1, size);
     }
     if (!whole) {
-        /* Without its size the notes behind it cannot be found. */
-        r->salvage.damaged_bytes += chunk->bytes - *offset;
+        *lost = bytes_there - *offset;
         return NULL;
     }
     *offset += bytes;
@@ -395,11 +401,12 @@ static sp_status read_notes(reader *r, sp_chunk_kind kind, note_reader read, sp_
 {
     for (size_t i = 0; i < r->chunk_count; i++) {
         if (r->chunks[i].header->kind != kind) continue;
-        uint64_t offset = sizeof(sp_chunk_header);
+        uint64_t offset = sizeof(sp_chunk_header), lost = 0;
         const sp_note_header *note;
-        while ((note = next_note(r, &r->chunks[i], &offset))) {
+        while ((note = sp_spool_next_note(r->chunks[i].header, r->chunks[i].bytes, &offset, &lost))) {
             if (!read(r, note)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
         }
+        r->salvage.damaged_bytes += lost;
     }
     return SP_OK;
 }

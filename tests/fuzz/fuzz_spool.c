@@ -11,6 +11,8 @@
 #include "core/types.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
+#include "formats/spool_watch.h"
+#include "report/watch.h"
 #include "fuzz.h"
 
 #define MOST (1 << 20)
@@ -226,6 +228,23 @@ static char *build(fuzz_input *input, size_t *size)
     return data;
 }
 
+/* As `top` does, twice. */
+static void watch_spool(const char *path, sp_status inspected)
+{
+    sp_watch *watch = NULL;
+    const sp_watched *seen = NULL;
+    sp_error error = {0};
+    FUZZ_CHECK((sp_watch_open(path, &watch, &error) == SP_OK) == (inspected == SP_OK));
+    for (int i = 0; watch && i < 2; i++) {
+        const sp_watch_view view = {.sort = SP_WATCH_SORTS[i], .rows = 10};
+        sp_text text = {0};
+        FUZZ_CHECK(sp_watch_look(watch, &seen, &error) == SP_OK);
+        sp_report_watch(seen, path, &view, &text);
+        sp_text_free(&text);
+    }
+    sp_watch_close(watch);
+}
+
 static void read_spool(const void *data, size_t size, bool deep)
 {
     fuzz_file file = fuzz_file_make(data, size);
@@ -237,6 +256,7 @@ static void read_spool(const void *data, size_t size, bool deep)
     const sp_status inspected = sp_spool_inspect(file.path, &info, &error);
     const sp_status status = sp_spool_read(file.path, 0, &profile, &salvage, &values, &error);
     fuzz_check_outcome(status, &error, profile);
+    watch_spool(file.path, inspected);
     if (status == SP_OK) {
         FUZZ_CHECK(inspected == SP_OK && salvage.damaged_bytes <= 2 * size);
         for (uint64_t i = 0; i < profile->call_count; i++) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -356,10 +357,13 @@ def test_top_and_recover_look_into_a_spool(tmp_path: Path) -> None:
         assert looks[0].returncode == 0, looks[0].stderr
         ours, theirs = (look.stdout.splitlines() for look in looks)
         assert f"process {process.pid}, running for" in ours[0]
-        assert ours[2] == theirs[2] and ours[5:] == theirs[5:]
         for lines in (ours, theirs):
             rows = [line.split() for line in lines[3:5]]
-            assert {name: (calls, open_) for _, calls, open_, name in rows} == {"waiting": ("1", "1"), "done": ("1", "0")}
+            assert {name: (calls, open_) for _, calls, open_, _, name in rows} == {"waiting": ("1", "1"), "done": ("1", "0")}
+        # The numbers go on; everything else is the same.
+        assert [re.sub(r"[\d.]+|-", "#", " ".join(line.split())) for line in ours] == [
+            re.sub(r"[\d.]+|-", "#", " ".join(line.split())) for line in theirs
+        ]
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from scope_profiler import _core
 from scope_profiler.cli import CommandError
-from scope_profiler.cli.terminal import Output, one_line, printable
-from scope_profiler.results import ProfilingResults
-from scope_profiler.spool_profile import recover
+from scope_profiler.cli.terminal import Output, one_line
 
 DESCRIPTION = (
-    "Show the regions, threads and tasks of a program that records into a spool, again and again until Ctrl-C or its end. "
-    "Calls that are in a file already (of a checkpoint) are not counted. Each look reads the whole spool."
+    "Show the regions, threads and tasks of a program that records into a spool, again and again until q, Ctrl-C or its end. "
+    "Calls that were in a file already (of a checkpoint) at the first look are not counted. Times of open calls go on."
 )
+
+SORTS = ("total", "calls", "rate", "open", "name")  # their first letters are the keys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one look as a JSON object: times in ns, null where not known")
     parser.add_argument("--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (default: 1)")
     parser.add_argument("--rows", type=int, default=20, metavar="N", help="lines of each table (default: 20)")
+    parser.add_argument("--sort", choices=SORTS, default="total", help="order of regions (default: total)")
 
 
 def _seconds(text: str) -> float:
@@ -39,26 +43,73 @@ def _seconds(text: str) -> float:
 def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Show it. 0 also when the program ends meanwhile."""
     path = _find(arguments.target)
+    watch = _guarded(path, lambda: _core.watch_spool(path))
     if arguments.json:
-        output.line(json.dumps(_facts(path)))
+        _guarded(path, lambda: _core.watch_look(watch))
+        output.json(_core.watch_facts(watch))
         return 0
-    seen = False
     try:
-        while True:
-            if seen and not os.path.exists(path):
-                output.line("the run has ended")
-                return 0
-            lines = _look(path, arguments.rows)
-            if not arguments.once:
-                output.clear()
-            output.lines(lines)
-            output.flush()
-            seen = True
-            if arguments.once:
-                return 0
-            time.sleep(arguments.interval)
+        with _keyboard(arguments.once or output.width is None) as key:
+            _show(path, watch, arguments, output, key)
     except KeyboardInterrupt:
-        return 0
+        pass
+    return 0
+
+
+def _show(path: str, watch: Any, arguments: argparse.Namespace, output: Output, key: Callable[[float], str] | None) -> None:
+    sort, paused, seen = arguments.sort[0], False, False
+    while True:
+        if seen and not os.path.exists(path):
+            output.line("the run has ended")
+            return
+        if not paused or not seen:
+            _guarded(path, lambda: _core.watch_look(watch))
+        seen = True
+        if not arguments.once:
+            output.clear()
+        output.lines(_core.watch_text(watch, sort, arguments.rows, key is not None, paused).splitlines())
+        output.flush()
+        if arguments.once or output.closed:
+            return
+        if key is None:
+            time.sleep(arguments.interval)
+            continue
+        pressed = key(arguments.interval)
+        if pressed == "q":
+            return
+        if pressed == "p":
+            paused = not paused
+        elif pressed and any(name[0] == pressed for name in SORTS):
+            sort = pressed
+
+
+@contextmanager
+def _keyboard(off: bool) -> Iterator[Callable[[float], str] | None]:
+    """What waits for a key, if somebody sits there, and takes it at once and unseen; what was is restored."""
+    try:
+        import select
+        import termios
+
+        keyboard = sys.stdin.fileno()
+        there = not off and os.isatty(keyboard) and os.tcgetpgrp(keyboard) == os.getpgrp()
+        usual = termios.tcgetattr(keyboard) if there else None
+    except (ImportError, OSError, ValueError, AttributeError):  # no terminal, or no standard input at all
+        usual = None
+    if usual is None:
+        yield None
+        return
+
+    def wait(seconds: float) -> str:
+        ready, _, _ = select.select([keyboard], [], [], seconds)
+        return os.read(keyboard, 1).decode("latin-1") or "q" if ready else ""
+
+    raw = list(usual)
+    raw[3] &= ~(termios.ICANON | termios.ECHO)
+    termios.tcsetattr(keyboard, termios.TCSANOW, raw)
+    try:
+        yield wait
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSANOW, usual)
 
 
 def _find(target: str) -> str:
@@ -83,90 +134,11 @@ def _unescaped(path: str) -> str:
     return path if os.path.exists(path) else path.replace("\\012", "\n")
 
 
-def _read(path: str) -> tuple[dict[str, Any], ProfilingResults]:
+def _guarded(path: str, step: Callable[[], Any]) -> Any:
     try:
-        facts = _core.inspect_spool(path)
-        return facts, recover(path)[0]
+        return step()
     except FileNotFoundError:
         raise CommandError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         text = one_line(error.strerror if isinstance(error, OSError) and error.strerror else error)
         raise CommandError(text if path in text else f"{path}: {text}") from None
-
-
-def _facts(path: str) -> dict[str, Any]:
-    facts, results = _read(path)
-    regions = [
-        {
-            "name": region.name,
-            "calls": region[0].num_calls,
-            "open": sum(1 for mark in region[0].event_metadata or () if mark.get("open")),
-            "total_ns": round(float(region[0].total_duration) * 1e9),
-        }
-        for region in results.get_regions()
-    ]
-    threads = [
-        {"name": thread.name, "alive": thread.end_time is None, "native_id": thread.native_id}
-        for thread in (results.threads[0] if results.threads else ())
-    ]
-    tasks = [
-        {"name": task.name, "coroutine": task.coro_name, "done": task.done_time is not None, "steps": task.steps}
-        for task in (results.tasks[0] if results.tasks else ())
-    ]
-    return {
-        "pid": facts["pid"],
-        "alive": facts["alive"],
-        "output": facts["output"],
-        "running_ns": _core.now_ns() - facts["start_ns"],
-        "regions": regions,
-        "threads": threads,
-        "tasks": tasks,
-    }
-
-
-def _look(path: str, rows: int) -> list[str]:
-    facts, results = _read(path)
-    age = (_core.now_ns() - facts["start_ns"]) / 1e9
-    state = f"running for {age:.1f} s" if facts["alive"] else "not running"
-    lines = [printable(f"{facts['output'] or path}: process {facts['pid']}, {state}"), ""]
-    lines += _regions(results, rows)
-    lines += _threads(results, rows)
-    return lines + _tasks(results, rows)
-
-
-def _regions(results: ProfilingResults, rows: int) -> list[str]:
-    table = []
-    for region in results.get_regions():
-        part = region[0]
-        marks = part.event_metadata or ()
-        running = sum(1 for mark in marks if mark.get("open"))
-        total = float(part.total_duration)
-        table.append((total, part.num_calls, running, region.name))
-    table.sort(key=lambda row: (-row[0], row[3]))
-    lines = [f"{'total [s]':>12} {'calls':>12} {'open':>6}  region"]
-    lines += [f"{total:12.6f} {calls:12d} {running:6d}  {printable(name)}" for total, calls, running, name in table[:rows]]
-    return [*lines, *_more(len(table), rows), ""]
-
-
-def _threads(results: ProfilingResults, rows: int) -> list[str]:
-    threads = results.threads[0] if results.threads else ()
-    if not threads:
-        return []
-    living = [thread for thread in threads if thread.end_time is None]
-    lines = [f"{len(threads)} threads, {len(living)} alive"]
-    lines += [f"  {printable(thread.name)}" for thread in living[:rows]]
-    return [*lines, *_more(len(living), rows), ""]
-
-
-def _tasks(results: ProfilingResults, rows: int) -> list[str]:
-    tasks = results.tasks[0] if results.tasks else ()
-    if not tasks:
-        return []
-    pending = [task for task in tasks if task.done_time is None]
-    lines = [f"{len(tasks)} tasks, {len(pending)} pending"]
-    lines += [f"  {printable(task.name)}  {printable(task.coro_name)}  {task.steps} steps" for task in pending[:rows]]
-    return [*lines, *_more(len(pending), rows), ""]
-
-
-def _more(count: int, rows: int) -> list[str]:
-    return [f"  ... and {count - rows} more"] if count > rows else []

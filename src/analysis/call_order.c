@@ -207,30 +207,47 @@ static survey look(const sp_call_index *index)
     return seen;
 }
 
-bool sp_call_order_by_id(const sp_call_index *index, uint64_t *a, sp_call_order *order)
+static bool fill_turns(const sp_call_index *index, sp_turn *turns)
 {
-    int64_t low = INT64_MAX, high = INT64_MIN;
+    if (index->used >= SP_NO_TURN) return false;
+    int64_t low = INT64_MAX;
+    for (uint32_t used = 0; used < index->used; used++) {
+        const int64_t *id = index->regions[index->region[used]].id;
+        if (id == NULL) return false;
+        if (id[0] < low) low = id[0];
+    }
+    memset(turns, 0xff, (size_t)index->count * sizeof *turns);
     for (uint32_t used = 0; used < index->used; used++) {
         const sp_calls *calls = &index->regions[index->region[used]];
-        if (calls->id == NULL) return false;
+        uint64_t next = 0;
         for (uint64_t i = 0; i < calls->count; i++) {
-            if (calls->id[i] < low) low = calls->id[i];
-            if (calls->id[i] > high) high = calls->id[i];
+            const uint64_t place = (uint64_t)calls->id[i] - (uint64_t)low;
+            if (place < next || place >= index->count) return false;
+            turns[place] = (sp_turn)used;
+            next = place + 1;
         }
     }
-    if (index->count == 0 || (uint64_t)high - (uint64_t)low != index->count - 1) return false;
-    for (uint64_t i = 0; i < index->count; i++) a[i] = UINT64_MAX;
-    uint64_t call = 0;
+    return true;
+}
+
+bool sp_call_turns_make(sp_call_turns *walk, const sp_call_index *index, sp_turn *turns)
+{
+    *walk = (sp_call_turns){.index = index, .turns = turns};
+    if (!fill_turns(index, turns)) return false;
+    /* An id that is given twice leaves another's place without a turn: no region has more turns than calls. */
+    walk->queues = malloc((index->used + 1) * sizeof *walk->queues);
+    if (walk->queues == NULL) return false;
     for (uint32_t used = 0; used < index->used; used++) {
         const sp_calls *calls = &index->regions[index->region[used]];
-        for (uint64_t i = 0; i < calls->count; i++, call++) a[(uint64_t)calls->id[i] - (uint64_t)low] = call;
+        walk->queues[used] = (struct sp_call_queue){calls->start_ns, calls->end_ns, 0, index->region[used]};
     }
-    /* As many calls as places: an id given twice leaves one empty. */
-    for (uint64_t i = 0; i < index->count; i++) {
-        if (a[i] == UINT64_MAX) return false;
-    }
-    *order = (sp_call_order){.entries = a, .mask = UINT32_MAX, .by_id = true};
     return true;
+}
+
+void sp_call_turns_free(sp_call_turns *walk)
+{
+    free(walk->queues);
+    walk->queues = NULL;
 }
 
 void sp_call_order_sort(const sp_call_index *index, uint64_t *a, uint64_t *b, sp_call_order *order)

@@ -64,7 +64,6 @@ static inline uint32_t sp_call_index_find(const sp_call_index *index, uint32_t c
 typedef struct sp_call_order {
     const uint64_t *entries;
     uint64_t mask;
-    bool by_id; /* not verified */
 } sp_call_order;
 
 static inline uint32_t sp_call_order_at(const sp_call_order *order, uint64_t position)
@@ -72,18 +71,56 @@ static inline uint32_t sp_call_order_at(const sp_call_order *order, uint64_t pos
     return (uint32_t)(order->entries ? order->entries[position] & order->mask : position);
 }
 
-/*
- * The order that the ids say, in `a`; false if they do not number the calls. It is right if each call comes after the
- * one before it by sp_call_comes_after, which is for the caller to see.
- */
-bool sp_call_order_by_id(const sp_call_index *index, uint64_t *a, sp_call_order *order);
-
 /* Whether a call may follow another in the order; `call` and `last` are their numbers. */
 static inline bool sp_call_comes_after(int64_t last_start, int64_t last_end, uint32_t last, int64_t start, int64_t end,
                                        uint32_t call)
 {
     if (start != last_start) return start > last_start;
     return end != last_end ? end < last_end : call > last;
+}
+
+/*
+ * The order that recorded calls have by their ids, one region's turn after the other:
+ *
+ *     turns   [ 0 1 2 3 0 1 2 3 ... ]     whose next call it is, 2 bytes a call
+ *
+ * It is right only if each call may follow the one before it, which sp_call_turns_next looks at.
+ */
+typedef uint16_t sp_turn;
+#define SP_NO_TURN UINT16_MAX
+
+typedef struct sp_call_turns {
+    const sp_call_index *index;
+    const sp_turn *turns;
+    struct sp_call_queue { /* [index->used] the calls of a region that wait for their turn */
+        const int64_t *start_ns, *end_ns;
+        uint32_t next, region;
+    } *queues;
+    int64_t last_start, last_end;
+    uint32_t last, at;
+} sp_call_turns;
+
+/* `turns` has room for index->count. False: the ids do not number the calls in the order of their regions, or no memory. */
+bool sp_call_turns_make(sp_call_turns *walk, const sp_call_index *index, sp_turn *turns);
+void sp_call_turns_free(sp_call_turns *walk);
+
+/* The next call: `own` of a used region. False: the ids are not the order; at most index->count times. */
+static inline bool sp_call_turns_next(sp_call_turns *walk, uint32_t *used, uint32_t *own, int64_t *start, int64_t *end)
+{
+    const sp_turn turn = walk->turns[walk->at];
+    if (turn == SP_NO_TURN) return false;
+    struct sp_call_queue *const queue = &walk->queues[turn];
+    *used = turn;
+    *own = queue->next++;
+    *start = queue->start_ns[*own];
+    *end = queue->end_ns[*own];
+    const uint32_t call = walk->index->base[turn] + *own;
+    if (walk->at > 0 && !sp_call_comes_after(walk->last_start, walk->last_end, walk->last, *start, *end, call)) return false;
+    walk->last_start = *start;
+    walk->last_end = *end;
+    walk->last = call;
+    walk->at++;
+    return true;
 }
 
 /* Sort. `a` and `b` are scratch of index->count words each; the entries end up in one of them. Cannot fail. */

@@ -91,7 +91,7 @@ void sp_call_tree_free(sp_call_tree *tree)
     int64_t *const columns[] = {tree->region, tree->call, tree->start_ns, tree->end_ns, tree->depth, tree->parent,
                                 tree->exclusive_ns, tree->lane};
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
-        if (columns[c]) sp_column_free(columns[c], tree->count);
+        sp_column_recycle(columns[c], tree->count);
     }
     *tree = (sp_call_tree){0};
 }
@@ -119,28 +119,38 @@ static sp_status make_tops(sp_lane_tops *tops, const sp_call_tree *tree, sp_erro
     return sp_lane_tops_make(tops, low, high, tree->count, error);
 }
 
-/* Fill the columns that only repeat the input, in order. False: the order, made of ids, is not the right one. */
-static bool gather(sp_call_tree *tree, const sp_call_index *index, const sp_call_order *order)
+/* Fill the columns that only repeat the input, in order. */
+static void gather(sp_call_tree *tree, const sp_call_index *index, const sp_call_order *order)
 {
-    uint32_t last = 0;
     for (uint64_t i = 0; i < tree->count; i++) {
         const uint32_t call = sp_call_order_at(order, i);
         const uint32_t used = sp_call_index_find(index, call);
         const uint32_t own = call - index->base[used], region = index->region[used];
         const sp_calls *calls = &index->regions[region];
-        const int64_t start = calls->start_ns[own], end = calls->end_ns[own];
-        if (order->by_id && i > 0 &&
-            !sp_call_comes_after(tree->start_ns[i - 1], tree->end_ns[i - 1], last, start, end, call)) {
-            return false;
-        }
-        last = call;
         tree->region[i] = region;
         tree->call[i] = own;
-        tree->start_ns[i] = start;
-        tree->end_ns[i] = end;
+        tree->start_ns[i] = calls->start_ns[own];
+        tree->end_ns[i] = calls->end_ns[own];
         if (tree->lane) tree->lane[i] = lane_of(calls, own);
     }
-    return true;
+}
+
+/* The same for recorded calls, which are numbered: nothing is sorted. False: their ids are not the order. */
+static bool gather_numbered(sp_call_tree *tree, const sp_call_index *index)
+{
+    sp_call_turns turns;
+    bool ordered = sp_call_turns_make(&turns, index, (sp_turn *)tree->parent); /* which is not written yet */
+    for (uint64_t i = 0; ordered && i < tree->count; i++) {
+        uint32_t used, own;
+        ordered = sp_call_turns_next(&turns, &used, &own, &tree->start_ns[i], &tree->end_ns[i]);
+        if (!ordered) break;
+        const uint32_t region = turns.queues[used].region;
+        tree->region[i] = region;
+        tree->call[i] = own;
+        if (tree->lane) tree->lane[i] = lane_of(&index->regions[region], own);
+    }
+    sp_call_turns_free(&turns);
+    return ordered;
 }
 
 typedef struct nesting {
@@ -244,11 +254,10 @@ sp_status sp_call_tree_build(sp_call_tree *tree, const sp_calls *regions, size_t
                          (unsigned long long)tree->count);
         goto done;
     }
-    /* Two columns are written only after the order is used up: they are its scratch. */
-    uint64_t *const a = (uint64_t *)tree->parent, *const b = (uint64_t *)tree->exclusive_ns;
-    sp_call_order order;
-    if (!sp_call_order_by_id(&index, a, &order) || !gather(tree, &index, &order)) {
-        sp_call_order_sort(&index, a, b, &order);
+    if (!gather_numbered(tree, &index)) {
+        /* Two columns are written only after the order is used up: they are its scratch. */
+        sp_call_order order;
+        sp_call_order_sort(&index, (uint64_t *)tree->parent, (uint64_t *)tree->exclusive_ns, &order);
         gather(tree, &index, &order);
     }
     if (tree->lane) status = make_tops(&tops, tree, error);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "analysis/path_summary.h"
 #include "platform/platform.h"
@@ -14,62 +13,6 @@ const double sp_percentile_ranks[SP_PERCENTILE_COUNT] = {50.0, 95.0, 99.0};
 char *sp_text_copy(const char *text)
 {
     return text ? strdup(text) : NULL;
-}
-
-/* -- columns -- */
-
-#define HUGE_PAGE ((size_t)2 << 20)
-#define MAP_FROM (2 * HUGE_PAGE)
-
-static size_t column_bytes(uint64_t count)
-{
-    const size_t bytes = (size_t)count * sizeof(int64_t);
-    return bytes < MAP_FROM ? bytes : (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-}
-
-/* An aligned mapping, so that all of it can be huge pages: a fresh 4 kB page costs several times more per byte. */
-static void *map_pages(size_t bytes)
-{
-    char *raw = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED) return NULL;
-    const size_t skip = (HUGE_PAGE - (uintptr_t)raw % HUGE_PAGE) % HUGE_PAGE;
-    if (skip) munmap(raw, skip);
-    munmap(raw + skip + bytes, HUGE_PAGE - skip);
-#ifdef MADV_HUGEPAGE
-    madvise(raw + skip, bytes, MADV_HUGEPAGE);
-#endif
-    return raw + skip;
-}
-
-int64_t *sp_column_alloc(uint64_t count)
-{
-    if (count > (SIZE_MAX >> 4) - HUGE_PAGE) return NULL;
-    const size_t bytes = column_bytes(count);
-    return bytes < MAP_FROM ? malloc(bytes ? bytes : 1) : map_pages(bytes);
-}
-
-int64_t *sp_column_zeros(uint64_t count)
-{
-    int64_t *column = sp_column_alloc(count);
-    const size_t bytes = column_bytes(count);
-    if (column && bytes < MAP_FROM) memset(column, 0, bytes); /* fresh pages are zero */
-    return column;
-}
-
-int64_t *sp_column_map(int fd, uint64_t offset, uint64_t count)
-{
-    const size_t bytes = column_bytes(count);
-    if (bytes < MAP_FROM) return NULL;
-    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, (off_t)offset);
-    return pages == MAP_FAILED ? NULL : pages;
-}
-
-void sp_column_free(int64_t *column, uint64_t count)
-{
-    if (column == NULL) return;
-    const size_t bytes = column_bytes(count);
-    if (bytes < MAP_FROM) free(column);
-    else munmap(column, bytes);
 }
 
 int64_t sp_column_default(sp_column column)

@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "analysis/column_memory.h"
 #include "core/error.h"
 
 #define SP_UNKNOWN (-1) /* a time, index or line that is not known */
@@ -199,13 +200,6 @@ sp_profile *sp_profile_copy(sp_profile *profile, bool own_rows);
 char *sp_text_copy(const char *text);
 void sp_array_free(sp_array *array); /* what is in it, not `array` itself */
 void sp_group_free(sp_group *group); /* what is in it, not `group` itself */
-
-/* Columns are allocated by these, so that large ones can use huge pages and are given back to the system when freed. */
-int64_t *sp_column_alloc(uint64_t count);
-int64_t *sp_column_zeros(uint64_t count);
-/* A column over a file's bytes at `offset` (a multiple of the page size), private to us; NULL if it is too small for that. */
-int64_t *sp_column_map(int fd, uint64_t offset, uint64_t count);
-void sp_column_free(int64_t *column, uint64_t count);
 
 /* The default of a column when only other ranks recorded it: -1, but 0 for await. */
 int64_t sp_column_default(sp_column column);

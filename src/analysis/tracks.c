@@ -34,23 +34,20 @@ static sp_status choose_calls(sp_tracks *tracks, const bool *visible, sp_error *
     return SP_OK;
 }
 
-static bool in_order(const sp_tracks *tracks, const sp_call_order *order)
+/* Fill tracks->calls by the ids of the calls, if they have any. False: their ids are not the order. */
+static bool order_numbered(sp_tracks *tracks, sp_turn *scratch)
 {
     const sp_call_index *index = &tracks->index;
-    int64_t last_start = 0, last_end = 0;
-    uint32_t last = 0;
-    for (uint64_t i = 0; i < index->count; i++) {
-        const uint32_t number = sp_call_order_at(order, i);
-        const uint32_t used = sp_call_index_find(index, number);
-        const sp_calls *calls = &index->regions[index->region[used]];
-        const uint32_t own = number - index->base[used];
-        const int64_t start = calls->start_ns[own], end = calls->end_ns[own];
-        if (i > 0 && !sp_call_comes_after(last_start, last_end, last, start, end, number)) return false;
-        last_start = start;
-        last_end = end;
-        last = number;
+    sp_call_turns turns;
+    bool ordered = sp_call_turns_make(&turns, index, scratch);
+    for (uint32_t i = 0; ordered && i < index->count; i++) {
+        uint32_t used, own;
+        int64_t start, end;
+        ordered = sp_call_turns_next(&turns, &used, &own, &start, &end);
+        if (ordered) tracks->calls[i] = index->base[used] + own;
     }
-    return true;
+    sp_call_turns_free(&turns);
+    return ordered;
 }
 
 /* Fill tracks->calls with all calls in call order. */
@@ -59,18 +56,18 @@ static sp_status order_calls(sp_tracks *tracks, sp_error *error)
     const uint64_t count = tracks->index.count;
     uint64_t *a = (uint64_t *)sp_column_alloc(count), *b = NULL;
     if (a == NULL) return no_memory(error, tracks);
-    sp_call_order order;
-    if (!sp_call_order_by_id(&tracks->index, a, &order) || !in_order(tracks, &order)) {
+    if (!order_numbered(tracks, (sp_turn *)a)) {
         b = (uint64_t *)sp_column_alloc(count);
         if (b == NULL) {
             sp_column_free((int64_t *)a, count);
             return no_memory(error, tracks);
         }
+        sp_call_order order;
         sp_call_order_sort(&tracks->index, a, b, &order);
+        for (uint64_t i = 0; i < count; i++) tracks->calls[i] = sp_call_order_at(&order, i);
     }
-    for (uint64_t i = 0; i < count; i++) tracks->calls[i] = sp_call_order_at(&order, i);
-    sp_column_free((int64_t *)a, count);
-    if (b) sp_column_free((int64_t *)b, count);
+    sp_column_recycle((int64_t *)a, count);
+    sp_column_recycle((int64_t *)b, count);
     return SP_OK;
 }
 

@@ -36,7 +36,7 @@ static void values_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     values_object *values = (values_object *)self;
-    if (values->column) sp_column_free(values->column, (uint64_t)values->count);
+    sp_column_recycle(values->column, (uint64_t)values->count);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -59,7 +59,7 @@ PyObject *sp_values_new(int64_t *column, uint64_t count)
     PyTypeObject *type = sp_python_state->values_type;
     values_object *values = (values_object *)type->tp_alloc(type, 0);
     if (values == NULL) {
-        sp_column_free(column, count);
+        sp_column_recycle(column, count);
         return NULL;
     }
     values->column = column;

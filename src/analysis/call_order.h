@@ -88,6 +88,7 @@ static inline bool sp_call_comes_after(int64_t last_start, int64_t last_end, uin
  */
 typedef uint16_t sp_turn;
 #define SP_NO_TURN UINT16_MAX
+#define SP_CALLS_AHEAD 32
 
 typedef struct sp_call_turns {
     const sp_call_index *index;
@@ -112,6 +113,8 @@ static inline bool sp_call_turns_next(sp_call_turns *walk, uint32_t *used, uint3
     struct sp_call_queue *const queue = &walk->queues[turn];
     *used = turn;
     *own = queue->next++;
+    __builtin_prefetch(queue->start_ns + *own + SP_CALLS_AHEAD);
+    __builtin_prefetch(queue->end_ns + *own + SP_CALLS_AHEAD);
     *start = queue->start_ns[*own];
     *end = queue->end_ns[*own];
     const uint32_t call = walk->index->base[turn] + *own;

@@ -202,7 +202,7 @@ static sp_status paths_by_id(sp_call_paths *paths, const sp_profile *profile, ui
         if (own && !place_row(calls, count, profile, (uint32_t)r, first_id)) status = SP_ERR_INVALID;
     }
     if (status == SP_OK && !add_numbered(paths, calls, count, profile, visible)) status = SP_ERR_NO_MEMORY;
-    sp_column_free((int64_t *)calls, 2 * count);
+    sp_column_recycle((int64_t *)calls, 2 * count);
     return status;
 }
 

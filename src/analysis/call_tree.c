@@ -138,18 +138,23 @@ static void gather(sp_call_tree *tree, const sp_call_index *index, const sp_call
 /* The same for recorded calls, which are numbered: nothing is sorted. False: their ids are not the order. */
 static bool gather_numbered(sp_call_tree *tree, const sp_call_index *index)
 {
-    sp_call_turns turns;
-    bool ordered = sp_call_turns_make(&turns, index, (sp_turn *)tree->parent); /* which is not written yet */
+    sp_call_turns made;
+    bool ordered = sp_call_turns_make(&made, index, (sp_turn *)tree->parent); /* which is not written yet */
+    sp_call_turns turns = made; /* one that no store through a column can be thought to change */
+    int64_t *const start_ns = tree->start_ns, *const end_ns = tree->end_ns;
     for (uint64_t i = 0; ordered && i < tree->count; i++) {
         uint32_t used, own;
-        ordered = sp_call_turns_next(&turns, &used, &own, &tree->start_ns[i], &tree->end_ns[i]);
+        int64_t start, end;
+        ordered = sp_call_turns_next(&turns, &used, &own, &start, &end);
         if (!ordered) break;
         const uint32_t region = turns.queues[used].region;
+        start_ns[i] = start;
+        end_ns[i] = end;
         tree->region[i] = region;
         tree->call[i] = own;
         if (tree->lane) tree->lane[i] = lane_of(&index->regions[region], own);
     }
-    sp_call_turns_free(&turns);
+    sp_call_turns_free(&made);
     return ordered;
 }
 

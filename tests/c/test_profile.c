@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "analysis/profile.h"
 
@@ -178,6 +179,44 @@ static void columns_of_any_size_can_be_written_and_freed(void **state)
     assert_null(sp_column_alloc(UINT64_MAX / 4));
 }
 
+/* -- memory of columns -- */
+
+#define LARGE ((uint64_t)1 << 20) /* 8 MB */
+
+static void what_is_recycled_is_the_next_column(void **state)
+{
+    int64_t *first = sp_column_alloc(LARGE);
+    first[0] = first[LARGE - 1] = 7;
+    sp_column_recycle(first, LARGE);
+    int64_t *half = sp_column_alloc(LARGE / 2), *other = sp_column_zeros(LARGE / 2);
+    assert_true(half >= first && half < first + LARGE);
+    assert_true(other >= first && other < first + LARGE && other != half);
+    for (uint64_t i = 0; i < LARGE / 2; i++) assert_int_equal(other[i], 0);
+    for (uint64_t i = 0; i < LARGE / 2; i++) half[i] = 1;
+    assert_int_equal(other[0] + other[LARGE / 2 - 1], 0);
+    sp_column_free(half, LARGE / 2);
+    sp_column_free(other, LARGE / 2);
+}
+
+static void what_is_freed_is_not_kept_and_what_is_kept_is_bounded(void **state)
+{
+    int64_t *columns[40];
+    for (int i = 0; i < 40; i++) {
+        columns[i] = sp_column_alloc(LARGE);
+        columns[i][0] = i;
+    }
+    for (int i = 0; i < 40; i++) sp_column_recycle(columns[i], LARGE);
+    unsigned char resident;
+    int mapped = 0;
+    for (int i = 0; i < 40; i++) mapped += mincore(columns[i], 4096, &resident) == 0;
+    assert_int_equal(mapped, 16); /* 128 MB */
+    int64_t *last = sp_column_alloc(LARGE);
+    sp_column_free(last, LARGE);
+    assert_int_equal(mincore(last, 4096, &resident), -1);
+    sp_column_recycle(NULL, LARGE);
+    sp_column_recycle(sp_column_alloc(3), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +226,8 @@ int main(void)
         cmocka_unit_test(a_copy_shares_the_columns_and_outlives_the_original),
         cmocka_unit_test(metadata_replace_what_has_the_same_key),
         cmocka_unit_test(columns_of_any_size_can_be_written_and_freed),
+        cmocka_unit_test(what_is_recycled_is_the_next_column),
+        cmocka_unit_test(what_is_freed_is_not_kept_and_what_is_kept_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

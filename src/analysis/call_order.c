@@ -207,7 +207,7 @@ static survey look(const sp_call_index *index)
     return seen;
 }
 
-static bool fill_turns(const sp_call_index *index, sp_turn *turns)
+static bool fill_turns(const sp_call_index *index, sp_turn *turns, int64_t *first_id)
 {
     if (index->used >= SP_NO_TURN) return false;
     int64_t low = INT64_MAX;
@@ -216,6 +216,7 @@ static bool fill_turns(const sp_call_index *index, sp_turn *turns)
         if (id == NULL) return false;
         if (id[0] < low) low = id[0];
     }
+    *first_id = low;
     memset(turns, 0xff, (size_t)index->count * sizeof *turns);
     for (uint32_t used = 0; used < index->used; used++) {
         const sp_calls *calls = &index->regions[index->region[used]];
@@ -233,7 +234,7 @@ static bool fill_turns(const sp_call_index *index, sp_turn *turns)
 bool sp_call_turns_make(sp_call_turns *walk, const sp_call_index *index, sp_turn *turns)
 {
     *walk = (sp_call_turns){.index = index, .turns = turns};
-    if (!fill_turns(index, turns)) return false;
+    if (!fill_turns(index, turns, &walk->first_id)) return false;
     /* An id that is given twice leaves another's place without a turn: no region has more turns than calls. */
     walk->queues = malloc((index->used + 1) * sizeof *walk->queues);
     if (walk->queues == NULL) return false;

@@ -84,15 +84,16 @@ static inline bool sp_call_comes_after(int64_t last_start, int64_t last_end, uin
  *
  *     turns   [ 0 1 2 3 0 1 2 3 ... ]     whose next call it is, 2 bytes a call
  *
- * It is right only if each call may follow the one before it, which sp_call_turns_next looks at.
+ * Whether each call may follow the one before it is looked at by sp_call_turns_next, not by sp_call_turns_take.
  */
 typedef uint16_t sp_turn;
 #define SP_NO_TURN UINT16_MAX
-#define SP_CALLS_AHEAD 32
+#define SP_CALLS_AHEAD 32 /* calls of a region, fetched early: each region is a stream of its own, too many for the processor to see */
 
 typedef struct sp_call_turns {
     const sp_call_index *index;
     const sp_turn *turns;
+    int64_t first_id;
     struct sp_call_queue { /* [index->used] the calls of a region that wait for their turn */
         const int64_t *start_ns, *end_ns;
         uint32_t next, region;
@@ -101,28 +102,36 @@ typedef struct sp_call_turns {
     uint32_t last, at;
 } sp_call_turns;
 
-/* `turns` has room for index->count. False: the ids do not number the calls in the order of their regions, or no memory. */
+/* `turns` has room for index->count. False: the ids do not count the calls, or not those of a region in order; or no memory. */
 bool sp_call_turns_make(sp_call_turns *walk, const sp_call_index *index, sp_turn *turns);
 void sp_call_turns_free(sp_call_turns *walk);
 
-/* The next call: `own` of a used region. False: the ids are not the order; at most index->count times. */
-static inline bool sp_call_turns_next(sp_call_turns *walk, uint32_t *used, uint32_t *own, int64_t *start, int64_t *end)
+/* The next call is call `own` of a used region; at most index->count times. False: two calls have one id. */
+static inline bool sp_call_turns_take(sp_call_turns *walk, uint32_t *used, uint32_t *own)
 {
     const sp_turn turn = walk->turns[walk->at];
     if (turn == SP_NO_TURN) return false;
     struct sp_call_queue *const queue = &walk->queues[turn];
+    __builtin_prefetch(queue->start_ns + queue->next + SP_CALLS_AHEAD);
+    __builtin_prefetch(queue->end_ns + queue->next + SP_CALLS_AHEAD);
     *used = turn;
     *own = queue->next++;
-    __builtin_prefetch(queue->start_ns + *own + SP_CALLS_AHEAD);
-    __builtin_prefetch(queue->end_ns + *own + SP_CALLS_AHEAD);
-    *start = queue->start_ns[*own];
-    *end = queue->end_ns[*own];
-    const uint32_t call = walk->index->base[turn] + *own;
-    if (walk->at > 0 && !sp_call_comes_after(walk->last_start, walk->last_end, walk->last, *start, *end, call)) return false;
+    walk->at++;
+    return true;
+}
+
+/* The same with its times. False also if it cannot follow the one before it. */
+static inline bool sp_call_turns_next(sp_call_turns *walk, uint32_t *used, uint32_t *own, int64_t *start, int64_t *end)
+{
+    const bool first = walk->at == 0;
+    if (!sp_call_turns_take(walk, used, own)) return false;
+    *start = walk->queues[*used].start_ns[*own];
+    *end = walk->queues[*used].end_ns[*own];
+    const uint32_t call = walk->index->base[*used] + *own;
+    if (!first && !sp_call_comes_after(walk->last_start, walk->last_end, walk->last, *start, *end, call)) return false;
     walk->last_start = *start;
     walk->last_end = *end;
     walk->last = call;
-    walk->at++;
     return true;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/resolve.h"
 #include "analysis/wrap.h"
 
 static uint32_t *slot_of(const sp_call_paths *paths, uint32_t parent, uint32_t row)
@@ -125,84 +126,98 @@ static sp_status paths_by_time(sp_call_paths *paths, const sp_profile *profile, 
 
 /* -- by their ids ----------------------------------------------------------------------------------------------------- */
 
-/* A call at the place of its id: rows are read through one by one, and the tree then in call order. */
-typedef struct numbered {
-    int64_t duration;
-    uint32_t row;    /* + 1; 0: no call has this id. Later its node */
-    uint32_t parent; /* place; SP_NO_CALL: none */
-} numbered;
+/* What is needed of each region of the rank that has calls. */
+typedef struct source {
+    const int64_t *parents;
+    uint32_t row;
+    uint32_t last_parent, last_node; /* most calls of a region are where its last one was; SP_NO_CALL: there was none */
+    bool visible;
+} source;
 
-_Static_assert(sizeof(numbered) == 2 * sizeof(int64_t), "a column of twice the length holds them");
-
-static int64_t smallest_id(const sp_profile *profile, uint32_t rank)
+/* The paths of calls, by their numbers so far: a parent has been seen before its children. */
+static sp_status add_numbered(sp_call_paths *paths, sp_call_turns turns, source *sources, uint32_t *nodes)
 {
-    int64_t smallest = INT64_MAX;
-    for (size_t r = 0; r < profile->row_count; r++) {
-        const sp_row *row = &profile->rows[r];
-        const int64_t *ids = profile->columns[SP_COLUMN_CALL_ID] + row->first;
-        for (uint64_t i = 0; row->rank == rank && i < row->count; i++) smallest = ids[i] < smallest ? ids[i] : smallest;
-    }
-    return smallest;
-}
-
-/* False: the ids do not count the calls, or a parent comes after its child. */
-static bool place_row(numbered *calls, uint64_t count, const sp_profile *profile, uint32_t number, int64_t first_id)
-{
-    const sp_row *row = &profile->rows[number];
-    const int64_t *starts = profile->columns[SP_COLUMN_START] + row->first, *ends = profile->columns[SP_COLUMN_END] + row->first;
-    const int64_t *ids = profile->columns[SP_COLUMN_CALL_ID] + row->first;
-    const int64_t *parents = profile->columns[SP_COLUMN_PARENT_ID] + row->first;
-    for (uint64_t i = 0; i < row->count; i++) {
-        const uint64_t place = (uint64_t)ids[i] - (uint64_t)first_id;
-        const uint64_t parent = (uint64_t)parents[i] - (uint64_t)first_id;
-        const bool root = parents[i] < first_id;
-        if (place >= count || calls[place].row != 0 || (!root && parent >= place)) return false;
-        calls[place] = (numbered){ends[i] < starts[i] ? 0 : ends[i] - starts[i], number + 1, root ? SP_NO_CALL : (uint32_t)parent};
-    }
-    return true;
-}
-
-/* Parents come first, so their nodes are known. A call that is not shown has its caller's node. */
-static bool add_numbered(sp_call_paths *paths, numbered *calls, uint64_t count, const sp_profile *profile, const bool *visible)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        numbered *call = &calls[i];
-        const uint32_t row = call->row - 1, parent = call->parent == SP_NO_CALL ? SP_NO_CALL : calls[call->parent].row;
-        call->row = parent;
-        if (visible && !visible[profile->rows[row].name]) continue;
-        const uint32_t node = node_of(paths, parent, row);
-        if (node == SP_NO_CALL) return false;
-        call->row = node;
+    for (uint32_t i = 0; i < turns.index->count; i++) {
+        uint32_t used, own;
+        if (!sp_call_turns_take(&turns, &used, &own)) return SP_ERR_INVALID;
+        source *from = &sources[used];
+        uint32_t parent = SP_NO_CALL;
+        if (from->parents[own] >= turns.first_id) {
+            const uint64_t place = (uint64_t)from->parents[own] - (uint64_t)turns.first_id;
+            if (place >= i) return SP_ERR_INVALID;
+            parent = nodes[place];
+        }
+        nodes[i] = parent; /* a call that is not shown has its caller's node */
+        if (!from->visible) continue;
+        if (from->last_node == SP_NO_CALL || from->last_parent != parent) {
+            from->last_node = node_of(paths, parent, from->row);
+            from->last_parent = parent;
+            if (from->last_node == SP_NO_CALL) return SP_ERR_NO_MEMORY;
+        }
+        const uint32_t node = nodes[i] = from->last_node;
         paths->nodes[node].calls++;
         if (node == parent) continue;
+        const int64_t start = turns.queues[used].start_ns[own], end = turns.queues[used].end_ns[own];
         paths->nodes[node].outermost++;
-        paths->nodes[node].total_ns += call->duration;
+        paths->nodes[node].total_ns += end < start ? 0 : end - start;
     }
     for (uint32_t i = 0; i < paths->count; i++) paths->nodes[i].exclusive_ns += paths->nodes[i].total_ns;
     for (uint32_t i = 0; i < paths->count; i++) {
         const uint32_t parent = paths->nodes[i].parent;
         if (parent != SP_NO_CALL) paths->nodes[parent].exclusive_ns -= paths->nodes[i].total_ns;
     }
-    return true;
+    return SP_OK;
 }
 
-/* The paths of a rank whose calls carry ids. SP_ERR_INVALID: the ids are no such numbers. */
-static sp_status paths_by_id(sp_call_paths *paths, const sp_profile *profile, uint32_t rank, const bool *visible)
+static source *make_sources(const sp_call_index *index, const sp_rank_calls *calls, const sp_profile *profile, const bool *visible)
 {
-    uint64_t count = 0;
-    if (!profile->columns[SP_COLUMN_CALL_ID] || !profile->columns[SP_COLUMN_PARENT_ID]) return SP_ERR_INVALID;
-    for (size_t r = 0; r < profile->row_count; r++) count += profile->rows[r].rank == rank ? profile->rows[r].count : 0;
-    if (count == 0 || count >= SP_NO_CALL || profile->row_count >= SP_NO_CALL) return SP_ERR_INVALID;
-    const int64_t first_id = smallest_id(profile, rank);
-    if (first_id < 0) return SP_ERR_INVALID; /* its calls do not nest */
-    numbered *calls = (numbered *)sp_column_zeros(2 * count);
-    sp_status status = calls ? SP_OK : SP_ERR_NO_MEMORY;
-    for (size_t r = 0; status == SP_OK && r < profile->row_count; r++) {
-        const bool own = profile->rows[r].rank == rank;
-        if (own && !place_row(calls, count, profile, (uint32_t)r, first_id)) status = SP_ERR_INVALID;
+    source *sources = malloc((index->used + 1) * sizeof *sources);
+    for (uint32_t used = 0; sources && used < index->used; used++) {
+        const size_t number = calls->rows[index->region[used]];
+        const sp_row *row = &profile->rows[number];
+        sources[used] = (source){.parents = profile->columns[SP_COLUMN_PARENT_ID] + row->first,
+                                 .row = (uint32_t)number,
+                                 .last_node = SP_NO_CALL,
+                                 .visible = visible == NULL || visible[row->name]};
     }
-    if (status == SP_OK && !add_numbered(paths, calls, count, profile, visible)) status = SP_ERR_NO_MEMORY;
-    sp_column_recycle((int64_t *)calls, 2 * count);
+    return sources;
+}
+
+/* The paths of a rank whose calls carry ids. SP_ERR_INVALID: the ids do not count them. */
+static sp_status paths_by_id(sp_call_paths *paths, const sp_profile *profile, uint32_t rank, const bool *visible,
+                             sp_error *error)
+{
+    if (!profile->columns[SP_COLUMN_CALL_ID] || !profile->columns[SP_COLUMN_PARENT_ID]) return SP_ERR_INVALID;
+    sp_rank_calls calls;
+    sp_call_index index = {0};
+    sp_call_turns turns = {0};
+    uint64_t turns_size = 0, nodes_size = 0; /* in words of columns */
+    int64_t *scratch = NULL, *nodes = NULL;
+    source *sources = NULL;
+    sp_status status = sp_rank_calls_make(&calls, profile, rank, error);
+    if (status == SP_OK) status = sp_call_index_make(&index, calls.calls, calls.count, error);
+    if (status != SP_OK) goto done;
+    turns_size = index.count / 4 + 1;
+    nodes_size = index.count / 2 + 1;
+    scratch = sp_column_alloc(turns_size);
+    nodes = sp_column_alloc(nodes_size);
+    sources = make_sources(&index, &calls, profile, visible);
+    if (!scratch || !nodes || !sources) {
+        status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the call paths of rank %u", rank);
+        goto done;
+    }
+    status = SP_ERR_INVALID;
+    if (index.count && sp_call_turns_make(&turns, &index, (sp_turn *)scratch) && turns.first_id >= 0) {
+        status = add_numbered(paths, turns, sources, (uint32_t *)nodes);
+    }
+    if (status == SP_ERR_NO_MEMORY) sp_fail(error, status, "out of memory for the call paths of rank %u", rank);
+done:
+    sp_call_turns_free(&turns);
+    free(sources);
+    sp_column_recycle(nodes, nodes_size);
+    sp_column_recycle(scratch, turns_size);
+    sp_call_index_free(&index);
+    sp_rank_calls_free(&calls);
     return status;
 }
 
@@ -210,9 +225,11 @@ sp_status sp_call_paths_make(sp_call_paths *paths, const sp_profile *profile, ui
                              sp_error *error)
 {
     *paths = (sp_call_paths){0};
-    sp_status status = paths_by_id(paths, profile, rank, visible);
-    if (status == SP_ERR_INVALID) status = paths_by_time(paths, profile, rank, visible, error);
-    else if (status != SP_OK) sp_fail(error, status, "out of memory for the call paths of rank %u", rank);
+    sp_status status = paths_by_id(paths, profile, rank, visible, error);
+    if (status == SP_ERR_INVALID) {
+        sp_call_paths_free(paths); /* of the calls up to the wrong id */
+        status = paths_by_time(paths, profile, rank, visible, error);
+    }
     if (status != SP_OK) sp_call_paths_free(paths);
     return status;
 }

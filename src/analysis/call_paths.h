@@ -27,7 +27,7 @@ typedef struct sp_call_paths {
 } sp_call_paths;
 
 /*
- * Of all lanes of a rank. `visible` (by name; NULL: all) leaves regions out. 16 bytes a call while it runs: ids that calls
+ * Of all lanes of a rank. `visible` (by name; NULL: all) leaves regions out. 6 bytes a call while it runs: ids that calls
  * carry are believed if they count the calls from some number on and parents come before their children; else the calls
  * are nested by time.
  */

@@ -82,8 +82,22 @@ static void note_creator(const sp_run *run, sp_task *task)
     task->creator_task = log ? log->lane_index : SP_NO_TASK;
 }
 
+/* With run->lock held. `text` is taken over; NULL: the name has this number. */
+static void set_name(sp_run *run, sp_task *task, char *text, uint64_t number)
+{
+    if (task->name_kind == SP_NAME_TEXT) free(task->name.text);
+    /* In a store, the row must make sense whenever the process dies. */
+    task->name_kind = SP_NAME_NONE;
+    atomic_thread_fence(memory_order_release);
+    if (text) task->name.text = text;
+    else task->name.number = number;
+    atomic_thread_fence(memory_order_release);
+    task->name_kind = text ? SP_NAME_TEXT : SP_NAME_NUMBERED;
+    sp_note_task_name(run, task);
+}
+
 /* What it runs is `coro_name`, or, when that is NULL, the interned string `coro`. */
-static sp_task *task_add(sp_run *run, sp_task_kind kind, const char *coro_name, uint32_t coro)
+static sp_task *task_add(sp_run *run, sp_task_kind kind, const char *coro_name, uint32_t coro, uint64_t number)
 {
     const sp_ticks now = sp_clock_read();
     pthread_mutex_lock(&run->lock);
@@ -96,6 +110,7 @@ static sp_task *task_add(sp_run *run, sp_task_kind kind, const char *coro_name, 
         task->kind = (uint8_t)kind;
         note_creator(run, task);
         task->coro_name = coro_name ? intern(run, coro_name) : coro;
+        if (number != SP_NO_NUMBER) set_name(run, task, NULL, number);
     }
     pthread_mutex_unlock(&run->lock);
     return task;
@@ -103,12 +118,12 @@ static sp_task *task_add(sp_run *run, sp_task_kind kind, const char *coro_name, 
 
 sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name)
 {
-    return task_add(run, kind, coro_name ? coro_name : "", 0);
+    return task_add(run, kind, coro_name ? coro_name : "", 0, SP_NO_NUMBER);
 }
 
-sp_task *sp_run_task_add_again(sp_run *run, sp_task_kind kind, uint32_t coro_name)
+sp_task *sp_run_task_add_again(sp_run *run, sp_task_kind kind, uint32_t coro_name, uint64_t number)
 {
-    return task_add(run, kind, NULL, coro_name);
+    return task_add(run, kind, NULL, coro_name, number);
 }
 
 void sp_run_task_coro(sp_run *run, sp_task *task, const char *coro_name)
@@ -128,8 +143,7 @@ sp_task *sp_run_task(sp_run *run, int32_t index)
     return task;
 }
 
-/* "Task-" and a number without leading zeros that fits 64 bits, so that printing it gives the same text back. */
-static bool numbered(const char *name, uint64_t *number)
+bool sp_task_name_is_numbered(const char *name, uint64_t *number)
 {
     for (const char *expected = "Task-"; *expected; expected++, name++) {
         if (*name != *expected) return false;
@@ -143,27 +157,25 @@ static bool numbered(const char *name, uint64_t *number)
     return true;
 }
 
+void sp_run_task_number(sp_run *run, sp_task *task, uint64_t number)
+{
+    pthread_mutex_lock(&run->lock);
+    set_name(run, task, NULL, number);
+    pthread_mutex_unlock(&run->lock);
+}
+
 void sp_run_task_name(sp_run *run, sp_task *task, const char *name)
 {
     uint64_t number = 0;
-    const bool plain = numbered(name, &number);
-    char *text = plain ? NULL : strdup(name);
-    if (!plain && text == NULL) return;
-    pthread_mutex_lock(&run->lock);
-    if (!plain && task->name_kind == SP_NAME_TEXT && strcmp(task->name.text, text) == 0) {
-        pthread_mutex_unlock(&run->lock);
-        free(text);
+    if (sp_task_name_is_numbered(name, &number)) {
+        sp_run_task_number(run, task, number);
         return;
     }
-    if (task->name_kind == SP_NAME_TEXT) free(task->name.text);
-    /* In a store, the row must make sense whenever the process dies. */
-    task->name_kind = SP_NAME_NONE;
-    atomic_thread_fence(memory_order_release);
-    if (plain) task->name.number = number;
-    else task->name.text = text;
-    atomic_thread_fence(memory_order_release);
-    task->name_kind = plain ? SP_NAME_NUMBERED : SP_NAME_TEXT;
-    sp_note_task_name(run, task);
+    char *text = strdup(name);
+    if (text == NULL) return;
+    pthread_mutex_lock(&run->lock);
+    if (task->name_kind == SP_NAME_TEXT && strcmp(task->name.text, text) == 0) free(text);
+    else set_name(run, task, text, 0);
     pthread_mutex_unlock(&run->lock);
 }
 

@@ -16,8 +16,9 @@
  */
 sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name);
 
-/* The same where an earlier task of the run has this `coro_name`. */
-sp_task *sp_run_task_add_again(sp_run *run, sp_task_kind kind, uint32_t coro_name);
+/* The same where an earlier task of the run has this `coro_name`; its own name is "Task-<number>", unless that is SP_NO_NUMBER. */
+#define SP_NO_NUMBER UINT64_MAX
+sp_task *sp_run_task_add_again(sp_run *run, sp_task_kind kind, uint32_t coro_name, uint64_t number);
 
 /* The task is older than its row: who made it is not known. */
 static inline void sp_task_forget_creator(sp_task *task)
@@ -34,6 +35,10 @@ sp_task *sp_run_task(sp_run *run, int32_t index);
 
 /* Name a task, replacing an earlier name. "Task-<number>" is stored without allocation. */
 void sp_run_task_name(sp_run *run, sp_task *task, const char *name);
+void sp_run_task_number(sp_run *run, sp_task *task, uint64_t number);
+
+/* "Task-" and a number without leading zeros that fits 64 bits, so that printing it gives the same text back. */
+bool sp_task_name_is_numbered(const char *name, uint64_t *number);
 
 /* The name, written into `buffer` when it is a numbered one; "" when there is none. With run->lock held. */
 const char *sp_task_name(const sp_task *task, char buffer[32]);
@@ -85,12 +90,14 @@ static inline sp_lane_before sp_log_enter_step(sp_log *log, sp_task *task)
     return before;
 }
 
-static inline void sp_log_leave_step(sp_log *log, sp_task *task, sp_lane_before before)
+/* Returns when that was. */
+static inline sp_ticks sp_log_leave_step(sp_log *log, sp_task *task, sp_lane_before before)
 {
     const sp_ticks now = sp_clock_read();
     sp_task_suspend(task, now);
     if (SP_UNLIKELY(now >= log->anchor_due)) sp_log_anchor(log, now);
     sp_log_set_lane(log, before.task);
+    return now;
 }
 
 #endif

@@ -185,9 +185,38 @@ static PyObject *delegate_close(PyObject *op, PyObject *Py_UNUSED(unused))
 
 /* ---- life ------------------------------------------------------------------------------------------------------------ */
 
+/*
+ * Dead delegates wait to be used again, which takes a third of the instructions of new memory from the collector's allocator.
+ * Without the GIL its own lists, one a thread, do that.
+ */
+#ifndef Py_GIL_DISABLED
+#define SPARE_DELEGATES 64
+static sp_delegate *spare[SPARE_DELEGATES];
+static int spare_count;
+#endif
+
+static sp_delegate *allocate(PyTypeObject *type)
+{
+#ifndef Py_GIL_DISABLED
+    if (SP_LIKELY(spare_count > 0)) return (sp_delegate *)PyObject_Init((PyObject *)spare[--spare_count], type);
+#endif
+    return (sp_delegate *)PyObject_GC_New(sp_delegate, type);
+}
+
+static void release(sp_delegate *self)
+{
+#ifndef Py_GIL_DISABLED
+    if (SP_LIKELY(spare_count < SPARE_DELEGATES)) {
+        spare[spare_count++] = self;
+        return;
+    }
+#endif
+    PyObject_GC_Del(self);
+}
+
 sp_delegate *sp_delegate_new(sp_delegate_kind kind, PyObject *inner, const sp_delegate_hooks *hooks)
 {
-    sp_delegate *self = (sp_delegate *)PyObject_GC_New(sp_delegate, delegate_types[kind]);
+    sp_delegate *self = allocate(delegate_types[kind]);
     if (self == NULL) return NULL;
     memset((char *)self + sizeof(PyObject), 0, SP_DELEGATE_SIZE - sizeof(PyObject));
     self->inner = Py_NewRef(inner);
@@ -239,7 +268,7 @@ static void delegate_dealloc(PyObject *op)
     /* A body that is suspended here runs its `finally` blocks now; its call ends after them. */
     Py_CLEAR(self->inner);
     if (self->hooks->drop) self->hooks->drop(self);
-    PyObject_GC_Del(op);
+    release(self);
     Py_DECREF(type);
 }
 

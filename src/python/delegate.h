@@ -18,6 +18,8 @@
 
 #include "python/state.h"
 
+#include "core/hot.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -70,7 +72,7 @@ struct sp_delegate {
  * The space for a user's fields behind sp_delegate. Types are shared by all users, so it has one size for all; each user
  * asserts that its structure fits.
  */
-#define SP_DELEGATE_SIZE (sizeof(sp_delegate) + 6 * sizeof(void *))
+#define SP_DELEGATE_SIZE (sizeof(sp_delegate) + 7 * sizeof(void *))
 
 /* A new delegate for `inner` (a new reference to it is taken); the user's fields are zero. NULL with an exception set. */
 sp_delegate *sp_delegate_new(sp_delegate_kind kind, PyObject *inner, const sp_delegate_hooks *hooks);
@@ -95,9 +97,11 @@ typedef struct sp_pending {
     PyObject *type, *value, *traceback;
 } sp_pending;
 
+/* Most of the time there is none, and asking is cheaper than taking. */
 static inline sp_pending sp_pending_take(void)
 {
     sp_pending pending = {NULL, NULL, NULL};
+    if (SP_LIKELY(PyErr_Occurred() == NULL)) return pending;
 #if PY_VERSION_HEX >= 0x030c0000
     pending.value = PyErr_GetRaisedException();
 #else
@@ -109,10 +113,11 @@ static inline sp_pending sp_pending_take(void)
 static inline void sp_pending_restore(sp_pending pending)
 {
 #if PY_VERSION_HEX >= 0x030c0000
-    PyErr_SetRaisedException(pending.value);
+    if (SP_UNLIKELY(pending.value != NULL)) PyErr_SetRaisedException(pending.value);
 #else
-    PyErr_Restore(pending.type, pending.value, pending.traceback);
+    if (SP_UNLIKELY(pending.type != NULL)) PyErr_Restore(pending.type, pending.value, pending.traceback);
 #endif
+    else if (SP_UNLIKELY(PyErr_Occurred() != NULL)) PyErr_Clear();
 }
 
 /* The pending exception as an object (new reference), which stays pending; NULL when there is none. */

@@ -14,6 +14,12 @@ static PyObject *qualname_name, *get_name_name, *get_coro_name, *done_name, *cor
 /* Runs that follow tasks now: a tuple of Run, replaced as a whole. */
 static PyObject *followed;
 
+/* asyncio's own, set once it has been imported. */
+static PyObject *running_loop;  /* _get_running_loop */
+static PyObject *current_tasks; /* dict: loop -> task; NULL where there is none */
+static PyObject *current_task;  /* current_task(loop), then */
+static PyObject *registered;    /* set of weak references to the tasks that are not over; NULL where there is none */
+
 /* Guards `followed`, `adopted` and the list of live delegates where no GIL does. Held for a few instructions. */
 #ifdef Py_GIL_DISABLED
 static pthread_mutex_t state_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -55,8 +61,25 @@ static const char *text_of(PyObject *name, Py_ssize_t *size)
     return PyUnicode_DATA(name);
 }
 
+/* The number of a default name; SP_NO_NUMBER: it is another. */
+static uint64_t number_of(PyObject *name)
+{
+    Py_ssize_t size;
+    uint64_t number = SP_NO_NUMBER;
+    if (PyLong_CheckExact(name)) return PyLong_AsUnsignedLongLongMask(name);
+    const char *text = text_of(name, &size);
+    if (text == NULL) PyErr_Clear();
+    else if (strlen(text) == (size_t)size && !sp_task_name_is_numbered(text, &number)) number = SP_NO_NUMBER;
+    return number;
+}
+
+/* A name, or the number of a default name. */
 static void store_name(sp_run *run, sp_task *row, PyObject *name)
 {
+    if (PyLong_CheckExact(name)) {
+        sp_run_task_number(run, row, PyLong_AsUnsignedLongLongMask(name));
+        return;
+    }
     Py_ssize_t size;
     const char *text = text_of(name, &size);
     if (text && strlen(text) == (size_t)size) {
@@ -69,34 +92,100 @@ static void store_name(sp_run *run, sp_task *row, PyObject *name)
     }
 }
 
-/* asyncio's own Task and the function behind its get_name, where that is in C: a task asks for it once, and a look-up costs more. */
+/* asyncio's own Task and the functions behind its methods, where those are in C: tasks ask for them, and a look-up costs more. */
 static PyTypeObject *plain_task;
-static PyCFunction plain_get_name;
+static PyCFunction plain_get_name, plain_get_coro;
+static size_t plain_name_offset; /* of the name in such a task; 0: not known */
+
+/* NULL without an exception: it is not in C, or takes arguments. */
+static PyCFunction function_behind(PyObject *type, PyObject *name)
+{
+    PyCFunction function = NULL;
+    PyObject *method = PyObject_GetAttr(type, name);
+    if (method == NULL) PyErr_Clear();
+    if (method && Py_IS_TYPE(method, &PyMethodDescr_Type)) {
+        const PyMethodDef *definition = ((PyMethodDescrObject *)method)->d_method;
+        if (definition->ml_flags == METH_NOARGS) function = definition->ml_meth;
+    }
+    Py_XDECREF(method);
+    return function;
+}
+
+#ifndef Py_GIL_DISABLED
+/* Where `task` keeps this name; 0: nowhere, or in several places. */
+static size_t find_name(PyObject *task, PyObject *name)
+{
+    size_t found = 0, places = 0;
+    PyObject *result = PyObject_CallMethod(task, "set_name", "O", name);
+    if (result == NULL) PyErr_Clear();
+    for (size_t at = sizeof(PyObject); result && at + sizeof name <= (size_t)Py_TYPE(task)->tp_basicsize; at += sizeof name) {
+        if (memcmp((char *)task + at, &name, sizeof name) != 0) continue;
+        found = at;
+        places++;
+    }
+    Py_XDECREF(result);
+    return places == 1 ? found : 0;
+}
+#endif
+
+/*
+ * From 3.12 on a default name is a number until it is asked for, when it becomes a string, which takes half of the instructions of
+ * a task's life. So it is read where it is kept: a task that never runs is named twice to see where that is. Where threads run at
+ * once, another might replace the name meanwhile: it is asked for, there.
+ */
+static size_t find_name_offset(PyTypeObject *type)
+{
+#ifdef Py_GIL_DISABLED
+    return 0;
+#else
+    PyObject *task = type->tp_new(type, NULL, NULL);
+    PyObject *first = PyUnicode_FromString("the first name"), *second = PyUnicode_FromString("the second name");
+    const size_t offset = task && first && second ? find_name(task, first) : 0;
+    const bool sure = offset && find_name(task, second) == offset;
+    Py_XDECREF(first);
+    Py_XDECREF(second);
+    Py_XDECREF(task);
+    PyErr_Clear();
+    return sure ? offset : 0;
+#endif
+}
 
 static void find_plain_task(PyObject *type)
 {
     plain_task = NULL;
     if (!PyType_Check(type)) return;
     const unsigned long flags = PyType_GetFlags((PyTypeObject *)type);
-    PyObject *method = PyObject_GetAttr(type, get_name_name);
-    if (method == NULL) PyErr_Clear();
-    const bool fixed = flags & Py_TPFLAGS_IMMUTABLETYPE || !(flags & Py_TPFLAGS_HEAPTYPE);
-    if (fixed && method && Py_IS_TYPE(method, &PyMethodDescr_Type)) {
-        const PyMethodDef *definition = ((PyMethodDescrObject *)method)->d_method;
-        if (definition->ml_flags == METH_NOARGS) {
-            plain_get_name = definition->ml_meth;
-            plain_task = (PyTypeObject *)type; /* asyncio keeps it */
-        }
+    if (!(flags & Py_TPFLAGS_IMMUTABLETYPE) && flags & Py_TPFLAGS_HEAPTYPE) return; /* its methods may be replaced */
+    plain_get_name = function_behind(type, get_name_name);
+    plain_get_coro = function_behind(type, get_coro_name);
+    if (!plain_get_name || !plain_get_coro) return;
+    plain_name_offset = find_name_offset((PyTypeObject *)type);
+    plain_task = (PyTypeObject *)type; /* asyncio keeps it */
+}
+
+/* The task's name, or the number of a default name, a new reference; NULL without an exception. */
+static PyObject *name_of(PyObject *task)
+{
+    if (!Py_IS_TYPE(task, plain_task)) {
+        PyObject *name = PyObject_CallMethodNoArgs(task, get_name_name);
+        if (name == NULL) PyErr_Clear();
+        return name;
     }
-    Py_XDECREF(method);
+    if (plain_name_offset) {
+        PyObject *name;
+        memcpy(&name, (char *)task + plain_name_offset, sizeof name);
+        if (name && (PyLong_CheckExact(name) || PyUnicode_CheckExact(name))) return Py_NewRef(name);
+    }
+    PyObject *name = plain_get_name(task, NULL);
+    if (name == NULL) PyErr_Clear();
+    return name;
 }
 
 /* The task's name as it is now goes into its row. No exception is pending, before or after. */
 static void read_name(sp_run *run, sp_task *row, PyObject *task)
 {
-    PyObject *name = Py_IS_TYPE(task, plain_task) ? plain_get_name(task, NULL) : PyObject_CallMethodNoArgs(task, get_name_name);
+    PyObject *name = name_of(task);
     if (name) store_name(run, row, name);
-    else PyErr_Clear();
     Py_XDECREF(name);
 }
 
@@ -249,8 +338,8 @@ static void forget_known_names(void)
     }
 }
 
-/* A new row for a coroutine-like object, under its qualified name or its type's. */
-static sp_task *row_new(sp_run *run, PyObject *coroutine)
+/* A new row for a coroutine-like object, under its qualified name or its type's. `number`: of the task's name, or SP_NO_NUMBER. */
+static sp_task *row_new(sp_run *run, PyObject *coroutine, uint64_t number)
 {
     PyObject *name = qualified_name(coroutine);
     if (name == NULL || !PyUnicode_Check(name)) {
@@ -260,7 +349,7 @@ static sp_task *row_new(sp_run *run, PyObject *coroutine)
     const uint32_t known = name ? find_known_name(run, name) : UINT32_MAX;
     if (SP_LIKELY(known != UINT32_MAX)) {
         Py_DECREF(name);
-        return sp_run_task_add_again(run, SP_TASK_TASK, known);
+        return sp_run_task_add_again(run, SP_TASK_TASK, known, number);
     }
     PyObject *bytes = NULL;
     const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
@@ -270,6 +359,7 @@ static sp_task *row_new(sp_run *run, PyObject *coroutine)
         text = bytes ? PyBytes_AS_STRING(bytes) : "";
     }
     sp_task *row = sp_run_task_add(run, SP_TASK_TASK, text);
+    if (row && number != SP_NO_NUMBER) sp_run_task_number(run, row, number);
     if (row && name && PyUnicode_CheckExact(name) && row->coro_name != UINT32_MAX) add_known_name(run, name, row->coro_name);
     Py_XDECREF(bytes);
     Py_XDECREF(name);
@@ -278,18 +368,26 @@ static sp_task *row_new(sp_run *run, PyObject *coroutine)
 
 /* ---- the delegate of a task's coroutine ------------------------------------------------------------------------------------- */
 
+/*
+ * A delegate knows its task, without keeping it alive: asyncio's own tasks by their address alone, which is believed while
+ * asyncio says that they run, or lists them as not over. A weak reference would take a fifth of all that following a task
+ * costs; others have one, and are linked so that they can be found.
+ */
 typedef struct task_body {
     sp_delegate base;
     sp_run *run;      /* referenced */
     sp_task *row;     /* NULL until the first step, or until the loop has made the task */
-    PyObject *task;   /* weak reference, or NULL: not made yet, or over */
+    PyObject *task;   /* NULL: not made yet, or over; with BY_ADDRESS its address, else a weak reference */
+    PyObject *name;   /* as it is stored; NULL: not yet */
     sp_task *before;  /* during a step: the lane to give back */
-    struct task_body *next, *previous; /* those with a living task */
+    struct task_body *next, *previous; /* those with a weak reference */
 } task_body;
 
 _Static_assert(sizeof(task_body) <= SP_DELEGATE_SIZE, "a task's coroutine fits a delegate");
 
-#define IN_STEP 1 /* flag: `before` is to be given back */
+/* flags */
+#define IN_STEP 1    /* `before` is to be given back */
+#define BY_ADDRESS 2 /* how the task is known */
 
 static task_body *live;
 
@@ -302,89 +400,39 @@ static void link_live(task_body *self)
     UNLOCK();
 }
 
-/* Takes the weak reference out as well; the caller drops it. */
-static PyObject *unlink_live(task_body *self)
+static void unlink_live(task_body *self)
 {
+    if (self->base.flags & BY_ADDRESS) {
+        self->task = NULL;
+        return;
+    }
     LOCK();
-    PyObject *task = self->task;
+    PyObject *reference = self->task;
     self->task = NULL;
-    if (task) {
+    if (reference) {
         if (self->next) self->next->previous = self->previous;
         if (self->previous) self->previous->next = self->next;
         else live = self->next;
         self->next = self->previous = NULL;
     }
     UNLOCK();
-    return task;
+    Py_XDECREF(reference);
 }
 
-static inline sp_task *row_of(task_body *self)
+/* The delegate is that of this task from now on. */
+static void link_task(task_body *self, PyObject *task)
 {
-    if (SP_UNLIKELY(self->row == NULL)) self->row = row_new(self->run, self->base.inner);
-    return self->row;
-}
-
-/* The name of the task behind a weak reference, which is taken over. Whatever runs meanwhile leaves the pending entry alone. */
-static void read_name_of(task_body *self, PyObject *reference)
-{
-    const sp_pending pending = sp_pending_take();
-    PyObject *task = referent(reference);
-    if (task) read_name(self->run, self->row, task);
-    Py_XDECREF(task);
-    Py_DECREF(reference);
-    sp_pending_restore(pending);
-}
-
-/* Where the run must be understood from its spool alone, a task is named when it begins too; only its end was enough else. */
-static SP_NOINLINE void name_at_first_step(task_body *self)
-{
-    LOCK();
-    PyObject *reference = Py_XNewRef(self->task);
-    UNLOCK();
-    if (reference) read_name_of(self, reference);
-}
-
-static void task_enter(sp_delegate *op, bool first)
-{
-    task_body *self = (task_body *)op;
-    if (SP_UNLIKELY(!follows(self->run))) return;
-    /* Without a row yet, it is an eager task that starts, or a coroutine that is closed unstarted by who got no task. */
-    if (SP_UNLIKELY(self->row == NULL && !first)) return;
-    sp_log *log = sp_log_current(self->run->token);
-    sp_task *row = row_of(self);
-    if (SP_UNLIKELY(log == NULL || row == NULL)) return;
-    if (SP_UNLIKELY(first && self->run->store)) name_at_first_step(self);
-    op->flags |= IN_STEP;
-    self->before = sp_log_enter_step(log, row).task;
-}
-
-static void finish(task_body *self)
-{
-    sp_task_finish(self->row, sp_clock_read());
-    PyObject *reference = unlink_live(self);
-    if (reference) read_name_of(self, reference); /* else an eager task: its name comes last */
-}
-
-static void task_leave(sp_delegate *op, sp_outcome outcome)
-{
-    task_body *self = (task_body *)op;
-    see_unnamed();
-    if (SP_LIKELY(op->flags & IN_STEP)) {
-        op->flags &= (uint8_t)~IN_STEP;
-        sp_log *log = sp_log_current(self->run->token);
-        if (SP_LIKELY(log != NULL)) sp_log_leave_step(log, self->row, (sp_lane_before){self->before});
+    if (registered && current_tasks && Py_IS_TYPE(task, plain_task)) {
+        self->base.flags |= BY_ADDRESS;
+        self->task = task;
+        return;
     }
-    if (outcome != SP_SUSPENDED && self->row && follows(self->run)) finish(self);
+    self->task = PyWeakref_NewRef(task, NULL);
+    if (self->task) link_live(self);
+    else PyErr_Clear();
 }
 
-static void task_drop(sp_delegate *op)
-{
-    task_body *self = (task_body *)op;
-    Py_XDECREF(unlink_live(self));
-    sp_run_release(self->run);
-}
-
-static const sp_delegate_hooks task_hooks = {task_enter, task_leave, task_drop, NULL};
+static const sp_delegate_hooks task_hooks;
 
 /* The delegate of `run` around this object, which may be one of another run around that; NULL: none. */
 static task_body *find_body(PyObject *object, const sp_run *run)
@@ -396,6 +444,114 @@ static task_body *find_body(PyObject *object, const sp_run *run)
     }
     return NULL;
 }
+
+/* Whether this is asyncio's own task of the delegate. */
+static bool is_task_of(PyObject *task, const task_body *self)
+{
+    if (!Py_IS_TYPE(task, plain_task)) return false;
+    PyObject *coroutine = plain_get_coro(task, NULL);
+    const bool found = coroutine == (PyObject *)self || (coroutine && find_body(coroutine, self->run) == self);
+    Py_XDECREF(coroutine);
+    return found;
+}
+
+/* The delegate's task during a step of it, a new reference; NULL: gone, or another task runs the step. */
+static PyObject *task_in_step(task_body *self)
+{
+    if (self->base.flags & BY_ADDRESS) {
+        Py_ssize_t at = 0;
+        PyObject *loop, *task;
+        while (self->task && current_tasks && PyDict_Next(current_tasks, &at, &loop, &task)) {
+            if (task == self->task && is_task_of(task, self)) return Py_NewRef(task);
+        }
+        return NULL;
+    }
+    LOCK();
+    PyObject *reference = Py_XNewRef(self->task);
+    UNLOCK();
+    PyObject *task = reference ? referent(reference) : NULL;
+    Py_XDECREF(reference);
+    return task;
+}
+
+/* Store the task's name unless it is stored already. A pending exception is left alone. */
+static void name_in_step(task_body *self)
+{
+    const sp_pending pending = sp_pending_take();
+    PyObject *task = task_in_step(self);
+    PyObject *name = task ? name_of(task) : NULL;
+    if (name && name != self->name) {
+        store_name(self->run, self->row, name);
+        Py_XSETREF(self->name, Py_NewRef(name));
+    }
+    Py_XDECREF(name);
+    Py_XDECREF(task);
+    sp_pending_restore(pending);
+}
+
+static inline sp_task *row_of(task_body *self)
+{
+    if (SP_UNLIKELY(self->row == NULL)) self->row = row_new(self->run, self->base.inner, SP_NO_NUMBER);
+    return self->row;
+}
+
+/* The row of a task that has just been made: most have a default name then, and keep it. */
+static sp_task *row_of_task(task_body *self, PyObject *task)
+{
+    if (SP_UNLIKELY(self->row != NULL)) return self->row; /* an eager task */
+    PyObject *name = Py_IS_TYPE(task, plain_task) ? name_of(task) : NULL;
+    const uint64_t number = name ? number_of(name) : SP_NO_NUMBER;
+    self->row = row_new(self->run, self->base.inner, number);
+    if (self->row && number != SP_NO_NUMBER) self->name = name;
+    else Py_XDECREF(name);
+    return self->row;
+}
+
+static void task_enter(sp_delegate *op, bool first)
+{
+    task_body *self = (task_body *)op;
+    if (SP_UNLIKELY(!follows(self->run))) return;
+    /* Without a row yet, it is an eager task that starts, or a coroutine that is closed unstarted by who got no task. */
+    if (SP_UNLIKELY(self->row == NULL && !first)) return;
+    sp_log *log = sp_log_current(self->run->token);
+    sp_task *row = row_of(self);
+    if (SP_UNLIKELY(log == NULL || row == NULL)) return;
+    /* Where the run must be understood from its spool alone, a task is named when it begins too; only its end was enough else. */
+    if (first && self->run->store) name_in_step(self);
+    op->flags |= IN_STEP;
+    self->before = sp_log_enter_step(log, row).task;
+}
+
+static void finish(task_body *self, sp_ticks now)
+{
+    sp_task_finish(self->row, now);
+    if (self->task == NULL) return; /* an eager task: its name comes last */
+    name_in_step(self);
+    unlink_live(self);
+}
+
+static void task_leave(sp_delegate *op, sp_outcome outcome)
+{
+    task_body *self = (task_body *)op;
+    sp_ticks now = 0;
+    see_unnamed();
+    if (SP_LIKELY(op->flags & IN_STEP)) {
+        op->flags &= (uint8_t)~IN_STEP;
+        sp_log *log = sp_log_current(self->run->token);
+        if (SP_LIKELY(log != NULL)) now = sp_log_leave_step(log, self->row, (sp_lane_before){self->before});
+    }
+    if (outcome != SP_SUSPENDED && self->row && follows(self->run)) finish(self, now ? now : sp_clock_read());
+}
+
+static void task_drop(sp_delegate *op)
+{
+    task_body *self = (task_body *)op;
+    unlink_live(self);
+    Py_CLEAR(self->name);
+    sp_run_release(self->run);
+}
+
+static const sp_delegate_hooks task_hooks = {task_enter, task_leave, task_drop, NULL};
 
 /* `coroutine` (stolen) with a delegate of the run around it, where it can have one. NULL with an exception set. */
 static PyObject *wrap(PyObject *coroutine, sp_run *run)
@@ -421,16 +577,14 @@ static void bind(PyObject *coroutine, PyObject *task, PyObject *name)
     while (sp_is_delegate(coroutine, &task_hooks)) {
         task_body *self = (task_body *)coroutine;
         coroutine = self->base.inner;
-        if (self->task || !follows(self->run) || row_of(self) == NULL) continue;
+        if (self->task || !follows(self->run) || row_of_task(self, task) == NULL) continue;
         if (sp_delegate_has_ended(&self->base)) {
             read_name(self->run, self->row, task);
             add_unnamed(self->run, self->row, task);
             continue;
         }
         if (name) store_name(self->run, self->row, name);
-        self->task = PyWeakref_NewRef(task, NULL);
-        if (self->task) link_live(self);
-        else PyErr_Clear();
+        link_task(self, task);
     }
 }
 
@@ -603,11 +757,6 @@ static PyType_Spec hook_spec = {
 
 /* ---- tasks without a delegate -------------------------------------------------------------------------------------------------- */
 
-/* asyncio's own, set once it has been imported. */
-static PyObject *running_loop; /* _get_running_loop */
-static PyObject *current_tasks; /* dict: loop -> task; NULL where there is none */
-static PyObject *current_task; /* current_task(loop), then */
-
 /* {run token: {weak reference to a task: its adoption}} */
 static PyObject *adopted;
 
@@ -697,7 +846,7 @@ static sp_task *adoption_new(sp_run *run, PyObject *known, PyObject *task)
     if (self == NULL) goto done;
     atomic_fetch_add_explicit(&run->references, 1, memory_order_relaxed);
     self->run = run;
-    self->row = row_new(run, coroutine);
+    self->row = row_new(run, coroutine, SP_NO_NUMBER);
     if (self->row) sp_task_forget_creator(self->row);
     reference = self->row ? PyWeakref_NewRef(task, (PyObject *)self) : NULL;
     if (reference && PyDict_SetItem(known, reference, (PyObject *)self) == 0) {
@@ -738,17 +887,23 @@ sp_task *sp_task_adopt(sp_log *log)
 
 /* ---- names at collection ---------------------------------------------------------------------------------------------------------- */
 
-/* A list of (address of the row, task) for the run's living tasks; NULL without an exception. */
-static PyObject *living(const sp_run *run)
+static void add_living(PyObject *list, sp_task *row, PyObject *task)
+{
+    PyObject *pair = task ? Py_BuildValue("NO", PyLong_FromVoidPtr(row), task) : NULL;
+    if (pair == NULL || PyList_Append(list, pair) < 0) PyErr_Clear();
+    Py_XDECREF(pair);
+}
+
+/* Those that are known by a weak reference. */
+static void add_linked(PyObject *list, const sp_run *run)
 {
     size_t count = 0, filled = 0;
     LOCK();
     for (const task_body *body = live; body; body = body->next) count += body->run == run;
     UNLOCK();
     PyObject **references = PyMem_Calloc(count + 1, 2 * sizeof *references);
-    PyObject *list = references ? PyList_New(0) : NULL;
     LOCK();
-    for (const task_body *body = live; list && body && filled < count; body = body->next) {
+    for (const task_body *body = live; references && body && filled < count; body = body->next) {
         if (body->run != run) continue;
         references[2 * filled] = Py_NewRef(body->task);
         references[2 * filled++ + 1] = (PyObject *)body->row;
@@ -756,13 +911,36 @@ static PyObject *living(const sp_run *run)
     UNLOCK();
     for (size_t i = 0; i < filled; i++) {
         PyObject *task = referent(references[2 * i]);
-        PyObject *pair = task ? Py_BuildValue("NO", PyLong_FromVoidPtr(references[2 * i + 1]), task) : NULL;
-        if (pair == NULL || PyList_Append(list, pair) < 0) PyErr_Clear();
-        Py_XDECREF(pair);
+        add_living(list, (sp_task *)references[2 * i + 1], task);
         Py_XDECREF(task);
         Py_DECREF(references[2 * i]);
     }
     PyMem_Free(references);
+}
+
+/* asyncio's own, which are known to it. */
+static void add_registered(PyObject *list, const sp_run *run)
+{
+    PyObject *references = registered && plain_task ? PySequence_List(registered) : NULL;
+    for (Py_ssize_t i = 0; references && i < PyList_GET_SIZE(references); i++) {
+        PyObject *task = PyWeakref_Check(PyList_GET_ITEM(references, i)) ? referent(PyList_GET_ITEM(references, i)) : NULL;
+        PyObject *coroutine = task && Py_IS_TYPE(task, plain_task) ? plain_get_coro(task, NULL) : NULL;
+        task_body *body = coroutine ? find_body(coroutine, run) : NULL;
+        if (body && body->row && body->task == task) add_living(list, body->row, task);
+        Py_XDECREF(coroutine);
+        Py_XDECREF(task);
+    }
+    Py_XDECREF(references);
+}
+
+/* A list of (address of the row, task) for the run's living tasks; NULL without an exception. */
+static PyObject *living(const sp_run *run)
+{
+    PyObject *list = PyList_New(0);
+    if (list) {
+        add_linked(list, run);
+        add_registered(list, run);
+    }
     PyErr_Clear();
     return list;
 }
@@ -847,28 +1025,51 @@ static PyObject *core_unfollow_tasks(PyObject *module, PyObject *run)
     return left;
 }
 
+/* An attribute of asyncio that is of this exact type, a new reference; NULL without an exception: this version has none. */
+static PyObject *attribute(PyObject *owner, const char *name, PyTypeObject *type)
+{
+    PyObject *found = PyObject_GetAttrString(owner, name);
+    if (found == NULL) PyErr_Clear();
+    if (found && !Py_IS_TYPE(found, type)) Py_CLEAR(found);
+    return found;
+}
+
+/* What asyncio's WeakSet of tasks holds. Where threads run at once, an address alone says nothing: none then. */
+static PyObject *registered_tasks(PyObject *tasks)
+{
+#ifdef Py_GIL_DISABLED
+    return NULL;
+#else
+    static const char *const names[] = {"_scheduled_tasks", "_all_tasks"}; /* from 3.12 on, and before */
+    PyObject *references = NULL;
+    for (size_t i = 0; references == NULL && i < sizeof names / sizeof *names; i++) {
+        PyObject *set = PyObject_GetAttrString(tasks, names[i]);
+        if (set == NULL) PyErr_Clear();
+        if (set) references = attribute(set, "data", &PySet_Type);
+        Py_XDECREF(set);
+    }
+    return references;
+#endif
+}
+
 static PyObject *core_use_asyncio(PyObject *module, PyObject *asyncio)
 {
     PyObject *tasks = PyObject_GetAttrString(asyncio, "tasks");
-    PyObject *current = PyObject_GetAttrString(asyncio, "current_task");
-    PyObject *running = PyObject_GetAttrString(asyncio, "_get_running_loop");
-    PyObject *table = tasks ? PyObject_GetAttrString(tasks, "_current_tasks") : NULL;
-    if (tasks && current && running && table == NULL) PyErr_Clear();
-    if (table && !PyDict_CheckExact(table)) Py_CLEAR(table);
-    PyObject *type = tasks ? PyObject_GetAttrString(tasks, "Task") : NULL;
-    if (type) find_plain_task(type);
-    Py_XDECREF(type);
-    Py_XDECREF(tasks);
-    if (PyErr_Occurred()) {
-        Py_XDECREF(current);
-        Py_XDECREF(running);
-        Py_XDECREF(table);
-        return NULL;
+    PyObject *current = tasks ? PyObject_GetAttrString(asyncio, "current_task") : NULL;
+    PyObject *running = current ? PyObject_GetAttrString(asyncio, "_get_running_loop") : NULL;
+    PyObject *type = running ? PyObject_GetAttrString(tasks, "Task") : NULL;
+    if (type) {
+        find_plain_task(type);
+        Py_XSETREF(current_tasks, attribute(tasks, "_current_tasks", &PyDict_Type));
+        Py_XSETREF(registered, registered_tasks(tasks));
+        Py_XSETREF(current_task, Py_NewRef(current));
+        Py_XSETREF(running_loop, Py_NewRef(running));
     }
-    Py_XSETREF(current_tasks, table);
-    Py_XSETREF(current_task, current);
-    Py_XSETREF(running_loop, running);
-    Py_RETURN_NONE;
+    Py_XDECREF(type);
+    Py_XDECREF(running);
+    Py_XDECREF(current);
+    Py_XDECREF(tasks);
+    return type ? Py_NewRef(Py_None) : NULL;
 }
 
 const void *sp_task_running(void)
@@ -909,6 +1110,7 @@ void sp_python_forget_asyncio(void)
     Py_CLEAR(running_loop);
     Py_CLEAR(current_tasks);
     Py_CLEAR(current_task);
+    Py_CLEAR(registered);
 }
 
 int sp_python_add_task_wrapper(PyObject *module)

@@ -416,6 +416,37 @@ def test_a_task_that_never_ended_keeps_the_name_it_was_given(recording):
     assert (row.name, row.done, row.done_ns) == ("forgotten", False, -1)
 
 
+def test_a_coroutine_that_outlives_its_task_is_not_taken_for_another(recording):
+    async def worker():
+        await asyncio.sleep(0)
+
+    async def closer(coroutine):
+        coroutine.close()
+        asyncio.current_task().set_name("the closer")
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    for closes in (False, True):
+        task = loop.create_task(worker(), name="gone")
+        left = task.get_coro()
+        if closes:
+            loop.run_until_complete(asyncio.sleep(0))
+        loop._ready.clear()
+        address = id(task)
+        del task
+        gc.collect()
+        # Tasks until one is where the other was.
+        others = [loop.create_task(closer(left), name="another") for _ in range(50)]
+        at_its_place = [other for other in others if id(other) == address] or others[:1]
+        for other in others:
+            if other is not at_its_place[0]:
+                other.cancel()
+        loop.run_until_complete(at_its_place[0])
+        loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
+    loop.close()
+    assert [row.name for row in recording.rows("worker")] == ["gone", "gone"]
+
+
 # -- eager tasks -----------------------------------------------------------------------------------------------------------------------------
 
 eager = pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are new in 3.12")

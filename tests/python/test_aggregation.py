@@ -18,9 +18,8 @@ from contextlib import ExitStack
 import pytest
 
 import scope_profiler as sp
-from scope_profiler import _core
-
 from manager_helpers import counts, enter
+from scope_profiler import _core
 
 SESSION = "scope_profiler.session"
 

@@ -8,6 +8,9 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS / "_extensions"))
 
+from pygments.lexers.python import PythonLexer  # noqa: E402
+from sphinx.application import Sphinx  # noqa: E402
+
 import scope_profiler  # noqa: E402
 
 project = "scope-profiler"
@@ -39,3 +42,8 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
 html_show_copyright = False
+
+
+def setup(app: Sphinx) -> None:
+    """The cells of notebooks are shown as Python, also where IPython is not installed."""
+    app.add_lexer("ipython", PythonLexer)

@@ -50,7 +50,27 @@ _SAMPLED_SHOWN = 10
 
 
 class Path:
-    """One call path, over the ranks that have it. Times in ns; None: not known."""
+    """One call path, over the ranks that have it. Times in ns; None: not known.
+
+    Attributes
+    ----------
+    name, children
+        The region, and the paths of the calls directly inside.
+    calls, recursive
+        How many calls, of every level of a recursion; whether some call is directly inside another of its region.
+    inclusive, exclusive, covered
+        Of the outermost calls; without what is inside; the wall clock during which one was open.
+    total, minimum, maximum, first, last, mean, m2
+        Of the durations of all levels; ``m2`` is the sum of the squared differences from the mean.
+    start
+        When the earliest call began.
+    gpu_calls, gpu_total
+        Calls of which the device time was measured, and their sum.
+    rank_totals
+        ``inclusive`` of each rank.
+    percentiles
+        50, 95 and 99, where the path is on one rank.
+    """
 
     __slots__ = (
         "calls",
@@ -120,6 +140,7 @@ class Path:
         self.rank_totals.append(inclusive)
 
     def percentile(self, place: int) -> float | None:
+        """The ``place``-th of the stored percentiles (50, 95, 99) of the durations, ns; None: not known."""
         return None if self.percentiles is None else self.percentiles[place]
 
 

@@ -25,7 +25,7 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("files", "file", "file_a", "file_b", "merge", "baseline", "candidate"), PROFILES),
     **dict.fromkeys(("spool", "target"), (".spool",)),
     "inputs": (".spt", ".sps", ".h5"),
-    "config": (".toml",),
+    **dict.fromkeys(("config", "against"), (".toml",)),
     "manifest": (".yaml", ".yml"),
     "reports": (".html", ".htm"),
 }

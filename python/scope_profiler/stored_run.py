@@ -62,7 +62,9 @@ class StoredRun:
                 _open -= 1
 
     def __del__(self) -> None:
-        self._close()
+        # An interpreter that ends may have emptied this module already; the descriptor goes with the process then.
+        if os is not None:
+            self._close()
 
 
 def _stamp(descriptor: int) -> tuple[int, int]:

@@ -1023,6 +1023,20 @@ static const char *name_at(const void *names, size_t index)
     return ((char *const *)names)[index];
 }
 
+/* What readers would not take: of calls whose statistics may be anything, because they were read with them. */
+static const char *wrong_times(const sp_profile *profile, const sp_row *row)
+{
+    const int64_t *start = profile->columns[SP_COLUMN_START] + row->first, *end = profile->columns[SP_COLUMN_END] + row->first;
+    bool apart = false, backwards = false;
+    int64_t difference = 0;
+    for (uint64_t i = 0; i < row->count; i++) {
+        if (i) apart |= __builtin_sub_overflow(start[i], start[i - 1], &difference);
+        apart |= __builtin_sub_overflow(end[i], start[i], &difference);
+        backwards |= difference < 0;
+    }
+    return apart ? "times more than 292 years apart" : backwards ? "a call that ends before it starts" : NULL;
+}
+
 /*
  * No reader takes a call that ends before it starts, or times so far apart that their differences are no int64: they are refused
  * while the profile is still there.
@@ -1033,10 +1047,12 @@ static void check_times(writer *w)
         const sp_row *row = &w->profile->rows[i];
         const sp_row_statistics *s = &w->summary.statistics[i];
         const bool apart = s->end_maximum > s->start_minimum && sp_minus(s->end_maximum, s->start_minimum) < 0;
-        if (row->count == 0 || (s->minimum >= 0 && !apart)) continue;
+        const bool given = row->has_statistics && w->profile->columns[SP_COLUMN_START] && w->profile->columns[SP_COLUMN_END];
+        const char *wrong = apart ? "times more than 292 years apart" : s->minimum < 0 ? "a call that ends before it starts" : NULL;
+        if (wrong == NULL && given) wrong = wrong_times(w->profile, row);
+        if (row->count == 0 || wrong == NULL) continue;
         w->status = sp_fail(w->error, SP_ERR_INVALID, "cannot write %s: region \"%.200s\" of rank %u has %s", w->path,
-                            w->profile->names[row->name], row->rank,
-                            apart ? "times more than 292 years apart" : "a call that ends before it starts");
+                            w->profile->names[row->name], row->rank, wrong);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "analysis/merge.h"
+#include "analysis/wrap.h"
 #include "formats/file_bytes.h"
 #include "formats/file_seal.h"
 #include "formats/hdf5_remote.h"
@@ -432,8 +433,8 @@ static void make_values(const sp_profile *profile, sp_column column, int64_t *ou
     for (size_t r = 0; r < profile->row_count; r++) {
         const uint64_t first = profile->rows[r].first, count = profile->rows[r].count;
         for (uint64_t i = first; i < first + count; i++) {
-            if (column == SP_COLUMN_START) *out++ = i > first ? start[i] - start[i - 1] : start[i];
-            else if (column == SP_COLUMN_END) *out++ = end[i] - start[i];
+            if (column == SP_COLUMN_START) *out++ = i > first ? sp_minus(start[i], start[i - 1]) : start[i];
+            else if (column == SP_COLUMN_END) *out++ = sp_minus(end[i], start[i]);
             else *out++ = profile->columns[column] ? profile->columns[column][i] : sp_column_default(column);
         }
     }

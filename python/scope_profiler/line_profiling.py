@@ -34,14 +34,7 @@ class LineProfiling(Mode):
     acts = True
 
     def __init__(self, functions: LineFunctions, *, full_paths: bool) -> None:
-        try:
-            from line_profiler import LineProfiler
-        except ImportError as error:
-            raise ImportError(
-                f"use_line_profiler needs the package line_profiler, which cannot be imported ({error}); install it with: "
-                "pip install 'scope-profiler[line-profiler]'"
-            ) from error
-        self._make = LineProfiler
+        self._make = _import_profiler()
         self._functions = functions
         self._full_paths = full_paths
         self._regions: dict[str, _RegionLines] = {}
@@ -141,6 +134,30 @@ class LineProfiling(Mode):
 
     def end(self) -> None:
         """Nothing to let go: profilers are off once their calls have ended."""
+
+
+def _import_profiler() -> Any:
+    """line_profiler's class. ImportError says how to get it."""
+    import os
+
+    # From Python 3.12 on it counts by sys.monitoring if it is not told otherwise, which is one tool for all threads: those that
+    # count at the same time switch each other off. It reads this when it is imported.
+    chosen = os.environ.get(_CORE)
+    os.environ.setdefault(_CORE, "legacy")
+    try:
+        from line_profiler import LineProfiler
+    except ImportError as error:
+        raise ImportError(
+            f"use_line_profiler needs the package line_profiler, which cannot be imported ({error}); install it with: "
+            "pip install 'scope-profiler[line-profiler]'"
+        ) from error
+    finally:
+        if chosen is None:
+            del os.environ[_CORE]
+    return LineProfiler
+
+
+_CORE = "LINE_PROFILER_CORE"
 
 
 class _RegionLines:

@@ -393,6 +393,14 @@ def test_verbose_line_profiler_prints_nothing_without_the_mode(pm, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_the_environment_is_as_it_was(pm):
+    import os
+
+    before = dict(os.environ)
+    pm.setup(output=None, use_line_profiler=True)
+    assert dict(os.environ) == before
+
+
 def test_a_missing_package_is_told_at_setup(pm, monkeypatch):
     monkeypatch.setitem(sys.modules, "line_profiler", None)
     with pytest.raises(ImportError, match=r"use_line_profiler needs the package line_profiler.*pip install"):

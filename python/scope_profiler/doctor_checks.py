@@ -107,7 +107,8 @@ def recording() -> str:
     found = {name: results[name].num_calls for name in ("work", "inner", "many")}
     if found != {"work": 1, "inner": 1, "many": calls * rounds} or "doctor" not in names:
         raise RuntimeError(f"recorded {found} on threads {names}")
-    if results["inner"][0].parent_ids.tolist() != results["work"][0].call_ids.tolist():
+    parents, calls_of_work = results["inner"][0].parent_ids, results["work"][0].call_ids
+    if parents is None or calls_of_work is None or parents.tolist() != calls_of_work.tolist():
         raise RuntimeError("a nested call has not the parent that it should have")
     return f"a call of a region takes {min(costs):.0f} ns here, the loop around it included"
 

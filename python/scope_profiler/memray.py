@@ -34,16 +34,17 @@ class MemrayAllocationTracker:
         follow_fork: bool = False,
     ) -> None:
         try:
-            import memray
+            from importlib import import_module
+
+            memray: Any = import_module("memray")  # not followed by type checkers: its own names have no types
         except ImportError as error:
             raise ImportError(
                 f"use_memray needs the package memray, which cannot be imported ({error}); install it with: "
                 "pip install 'scope-profiler[memray]'"
             ) from error
         self.path = path
-        package: Any = memray
-        self._make = lambda: package.Tracker(
-            destination=package.FileDestination(os.fspath(path), overwrite=True),
+        self._make = lambda: memray.Tracker(
+            destination=memray.FileDestination(os.fspath(path), overwrite=True),
             native_traces=native_traces,
             trace_python_allocators=trace_python_allocators,
             follow_fork=follow_fork,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "analysis/column_memory.h"
 #include "formats/hdf5_library.h"
 
 #define WORKERS_MAX 4
@@ -31,6 +32,15 @@ typedef struct spare {
     struct spare *next;
 } spare;
 
+/* Buffers are cut from large pieces of memory: in many small ones of their own, each page costs a fault at every finalize(). */
+typedef struct slab {
+    struct slab *next;
+    int64_t *memory;
+    size_t used;
+} slab;
+
+#define SLAB_BYTES ((size_t)4 << 20)
+
 struct sp_chunk_writer {
     sp_pipeline filters;
     size_t largest;
@@ -46,6 +56,8 @@ struct sp_chunk_writer {
     unsigned job_count;
     job jobs[JOBS_MAX];
     spare *spares;
+    slab *slabs;
+    size_t slab_bytes;
 };
 
 /* -- pieces -- */
@@ -180,12 +192,12 @@ static void writer_free(sp_chunk_writer *writer)
     pthread_mutex_unlock(&writer->lock);
     for (unsigned i = 0; i < writer->worker_count; i++) pthread_join(writer->threads[i], NULL);
     for (unsigned i = 0; i < writer->job_count; i++) {
-        if (writer->jobs[i].state == JOB_WAITING) free(writer->jobs[i].raw);
         free(writer->jobs[i].data);
     }
-    while (writer->spares) {
-        spare *one = writer->spares;
-        writer->spares = one->next;
+    while (writer->slabs) {
+        slab *one = writer->slabs;
+        writer->slabs = one->next;
+        sp_column_recycle(one->memory, writer->slab_bytes / sizeof(int64_t));
         free(one);
     }
     pthread_mutex_destroy(&writer->lock);
@@ -201,7 +213,9 @@ sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest,
     sp_chunk_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL) return NULL;
     writer->filters = *filters;
-    writer->largest = largest > sizeof(spare) ? largest : sizeof(spare);
+    writer->largest = ((largest > sizeof(spare) ? largest : sizeof(spare)) + 63) & ~(size_t)63;
+    writer->slab_bytes = pieces < SLAB_BYTES / writer->largest ? writer->largest * (size_t)(pieces + 1) : SLAB_BYTES;
+    if (writer->slab_bytes < writer->largest) writer->slab_bytes = writer->largest;
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->queued, NULL);
     pthread_cond_init(&writer->made, NULL);
@@ -223,13 +237,35 @@ sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest,
     return NULL;
 }
 
+static slab *slab_new(sp_chunk_writer *writer)
+{
+    slab *one = malloc(sizeof *one);
+    if (one == NULL) return NULL;
+    *one = (slab){.next = writer->slabs, .memory = sp_column_alloc(writer->slab_bytes / sizeof(int64_t))};
+    if (one->memory == NULL) {
+        free(one);
+        return NULL;
+    }
+    return writer->slabs = one;
+}
+
 void *sp_chunk_writer_buffer(sp_chunk_writer *writer)
 {
+    void *buffer = NULL;
     pthread_mutex_lock(&writer->lock);
-    spare *one = writer->spares;
-    if (one) writer->spares = one->next;
+    if (writer->spares) {
+        buffer = writer->spares;
+        writer->spares = writer->spares->next;
+    } else {
+        slab *from = writer->slabs;
+        if (from == NULL || from->used + writer->largest > writer->slab_bytes) from = slab_new(writer);
+        if (from) {
+            buffer = (char *)from->memory + from->used;
+            from->used += writer->largest;
+        }
+    }
     pthread_mutex_unlock(&writer->lock);
-    return one ? (void *)one : malloc(writer->largest);
+    return buffer;
 }
 
 void sp_chunk_writer_drop(sp_chunk_writer *writer, void *buffer)

@@ -331,6 +331,6 @@ def _print(reporter: pytest.TerminalReporter, lines: list[str]) -> None:
         return
     from scope_profiler.cli.terminal import printable
 
-    reporter.section("scope-profiler", sep="=")
+    reporter.write_sep("=", "scope-profiler")
     for line in lines:
         reporter.write_line(printable(line), red=line.startswith("error: "), yellow="warning: " in line)

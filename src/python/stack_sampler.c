@@ -65,7 +65,6 @@ typedef struct sampler {
     PyObject_HEAD
     sp_run_object *run;
     double hz;
-    PyObject *current_frames; /* sys._current_frames */
     pthread_t thread;
     pthread_mutex_t lock; /* of `ends` and what it is waited for with */
     pthread_cond_t wake;
@@ -234,13 +233,23 @@ static void describe(watched *thread)
     Py_XDECREF(id);
 }
 
+/* The system's id of a thread; -1: not known. */
+static int64_t native_id_of(const PyThreadState *state)
+{
+#if PY_VERSION_HEX >= 0x030b0000
+    return state->native_thread_id ? (int64_t)state->native_thread_id : -1;
+#else
+    return -1;
+#endif
+}
+
 /* What is known of a thread that was there at the last look; a thread that has begun since may have its ident. -1: nothing. */
-static int32_t known_thread(sampler *s, size_t before, unsigned long ident, const sp_thread_now *now)
+static int32_t known_thread(sampler *s, size_t before, unsigned long ident, int64_t native_id, const sp_thread_now *now)
 {
     for (size_t i = 0; i < before; i++) {
         watched *known = &s->threads[s->present[i]];
         if (known->ident != ident) continue;
-        if (now && known->native_id >= 0 && known->native_id != now->native_id) return -1;
+        if (native_id >= 0 && known->native_id >= 0 && known->native_id != native_id) return -1;
         if (now) known->row = now->row;
         if (!known->named) describe(known);
         return known->name ? s->present[i] : -1;
@@ -249,17 +258,19 @@ static int32_t known_thread(sampler *s, size_t before, unsigned long ident, cons
 }
 
 /* The index of a thread, made when it is new; -1 without memory. `before`: how many there were at the last look. */
-static int32_t watch(sampler *s, size_t before, unsigned long ident, const sp_thread_now *now)
+static int32_t watch(sampler *s, size_t before, const PyThreadState *state, const sp_thread_now *now)
 {
+    const unsigned long ident = state->thread_id;
+    const int64_t native_id = now ? now->native_id : native_id_of(state);
     if (!reserve((void **)&s->present, s->present_count, &s->present_size, sizeof *s->present)) return -1;
-    int32_t thread = known_thread(s, before, ident, now);
+    int32_t thread = known_thread(s, before, ident, native_id, now);
     if (thread < 0) {
         if (s->thread_count == MOST_THREADS_EVER ||
             !reserve((void **)&s->threads, s->thread_count, &s->thread_size, sizeof *s->threads)) {
             return -1;
         }
         watched *fresh = &s->threads[s->thread_count];
-        *fresh = (watched){.ident = ident, .native_id = now ? now->native_id : -1, .row = now ? now->row : -1, .cpu_ns = -1};
+        *fresh = (watched){.ident = ident, .native_id = native_id, .row = now ? now->row : -1, .cpu_ns = -1};
         describe(fresh);
         if (fresh->name == NULL) return -1;
         thread = (int32_t)s->thread_count++;
@@ -333,21 +344,30 @@ static void note(sampler *s, int32_t thread, int32_t region, PyFrameObject *fram
     into->cpu_ns += used;
 }
 
-/* With the interpreter. `begins`: only set the clocks. */
-static void look_at(sampler *s, PyObject *frames, bool begins)
+static void look_at_thread(sampler *s, PyThreadState *state, size_t before, size_t now_count, int64_t wall_ns, bool begins)
+{
+    PyFrameObject *frame = PyThreadState_GetFrame(state);
+    if (frame == NULL) return; /* it begins, ends, or runs nothing of Python, as this one */
+    const sp_thread_now *known = find_now(s->now, now_count, state->thread_id);
+    const int32_t thread = watch(s, before, state, known);
+    if (thread < 0) s->lost++;
+    else note(s, thread, known ? known->region : SP_NO_REGION, begins ? NULL : frame, wall_ns);
+    Py_DECREF(frame);
+}
+
+/*
+ * With the interpreter, whose threads neither begin nor end meanwhile. sys._current_frames() would do the same, but for the threads
+ * of every interpreter: since 3.12 those of others run on. `begins`: only set the clocks.
+ */
+static void look_at_all(sampler *s, bool begins)
 {
     s->looks++;
     const size_t all = sp_run_threads_now(s->run->run, s->now, MOST_THREADS), count = all < MOST_THREADS ? all : MOST_THREADS;
     const int64_t at = sp_platform_monotonic_ns(), wall_ns = at - s->looked_at;
     s->looked_at = at;
     const size_t before = s->present_count;
-    PyObject *ident, *frame;
-    for (Py_ssize_t i = 0; PyDict_Next(frames, &i, &ident, &frame);) {
-        const unsigned long number = PyLong_AsUnsignedLong(ident);
-        const sp_thread_now *known = find_now(s->now, count, number);
-        const int32_t thread = watch(s, before, number, known);
-        if (thread < 0) s->lost++;
-        else note(s, thread, known ? known->region : SP_NO_REGION, begins ? NULL : (PyFrameObject *)frame, wall_ns);
+    for (PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Main()); state; state = PyThreadState_Next(state)) {
+        look_at_thread(s, state, before, count, wall_ns, begins);
     }
     s->present_count -= before;
     if (s->present_count) memmove(s->present, s->present + before, s->present_count * sizeof *s->present);
@@ -357,10 +377,8 @@ static void look_at(sampler *s, PyObject *frames, bool begins)
 static void look(sampler *s, bool begins)
 {
     const int collects = PyGC_Disable();
-    PyObject *frames = PyObject_CallNoArgs(s->current_frames);
-    if (frames && PyDict_Check(frames)) look_at(s, frames, begins);
+    look_at_all(s, begins);
     PyErr_Clear();
-    Py_XDECREF(frames);
     if (collects) PyGC_Enable();
 }
 
@@ -454,13 +472,10 @@ static PyObject *sampler_new(PyTypeObject *type, PyObject *arguments, PyObject *
     double hz;
     if (!PyArg_ParseTupleAndKeywords(arguments, names, "Od", keywords, &run, &hz) || sp_run_object_get(run) == NULL) return NULL;
     if (!(hz > 0)) return PyErr_Format(PyExc_ValueError, "hz must be positive");
-    PyObject *current_frames = PySys_GetObject("_current_frames");
-    if (current_frames == NULL) return PyErr_Format(PyExc_RuntimeError, "this Python has no sys._current_frames");
     sampler *s = (sampler *)type->tp_alloc(type, 0);
     if (s == NULL) return NULL;
     s->run = (sp_run_object *)Py_NewRef(run);
     s->hz = hz;
-    s->current_frames = Py_NewRef(current_frames);
     s->pid = getpid();
     s->now = malloc(MOST_THREADS * sizeof *s->now);
     s->looked_at = sp_platform_monotonic_ns();
@@ -611,7 +626,6 @@ static void sampler_dealloc(PyObject *self)
     free(s->present);
     free(s->now);
     Py_XDECREF((PyObject *)s->run);
-    Py_XDECREF(s->current_frames);
     type->tp_free(self);
     Py_DECREF(type);
 }

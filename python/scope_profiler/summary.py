@@ -754,7 +754,8 @@ def print_results(
         raise KeyError(f"the summary cannot be sorted by {sort!r}, only by {', '.join(SORT_KEYS)}")
     title = results.default_title() if title is None else title
     if not len(results):
-        _write(stream, [printable(title), "  (no regions recorded)"])
+        sampled = [] if suppress_notes else _samples(results)
+        _write(stream, [printable(title), "  (no regions recorded)", *([""] if sampled else []), *sampled])
         return
     percentiles = any(name in ("p50", "p95", "p99") for name in (*(names or ()), sort))
     tree = _collect(results, include, exclude, ranks, percentiles)

@@ -418,6 +418,17 @@ def test_processes_begin_and_end_as_without_it(tmp_path, name, soak):
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_the_command_samples_a_program_that_marks_nothing(tmp_path):
+    (tmp_path / "program.py").write_text("import time\nend = time.thread_time() + 0.3\nwhile time.thread_time() < end: sum(range(50))\n")
+    command = [sys.executable, "-m", "scope_profiler", "run", "--sample-hz", "200", "-o", "out.h5", "program.py"]
+    printed = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert "(no regions recorded)" in printed and "<module> (program.py:1)" in printed
+    [function] = {row.function for row in sp.load(tmp_path / "out.h5").samples.functions() if row.file == "program.py"}
+    assert function == "<module>"
+    done = subprocess.run([*command[:4], "--sample-hz", "-5", "program.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "sample_hz" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_followed_processes_are_sampled_too(tmp_path):
     program = """
 import multiprocessing, time, scope_profiler as sp

@@ -69,6 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--memory-profile", action="store_true", default=None,
         help="write a trace of all allocations beside the profile, FILE.memray.bin (needs memray)",
     )
+    parser.add_argument(
+        "--sample-hz", type=float, metavar="HZ",
+        help="look at the stacks of all threads so often a second, to tell where the time outside of regions went (50 will do)",
+    )
     recursive = parser.add_mutually_exclusive_group()
     recursive.add_argument("--recursive", action="store_true", help=argparse.SUPPRESS)
     recursive.add_argument("--no-recursive", action="store_true", help=argparse.SUPPRESS)
@@ -97,6 +101,7 @@ _VALUED = frozenset(
         "--tag",
         "--enable-tag",
         "--buffer-limit",
+        "--sample-hz",
         "--include",
         "--exclude",
         "--entrypoint",
@@ -159,6 +164,7 @@ class _Recording:
             "aggregation_mode": self._arguments.aggregation_mode,
             "use_line_profiler": self._arguments.line_profile,
             "use_memray": self._arguments.memory_profile,
+            "sample_hz": self._arguments.sample_hz,
             "profile_mpi_calls": self._arguments.mpi_calls,
         }
         settings = {name: value for name, value in settings.items() if value is not None}

@@ -167,3 +167,29 @@ def test_followed_processes_are_summed(tmp_path):
     subprocess.run([sys.executable, "-c", WORKERS], cwd=tmp_path, check=True)
     metadata = sp.load(tmp_path / "all.h5").metadata
     assert metadata["overhead_calls"] == 301 and metadata["overhead_ns"] > 0
+
+
+RANKS = """
+import time
+from mpi4py import MPI
+import scope_profiler as sp
+rank = MPI.COMM_WORLD.rank
+def spin():
+    end = time.thread_time() + 0.2
+    while time.thread_time() < end: sum(range(50))
+with sp.session(output="ranks.h5", verbose=False, sample_hz=500):
+    for _ in range(100 * (rank + 1)):
+        with sp.region("r"): pass
+    spin()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_are_summed_and_sampled(mpi, tmp_path):
+    done = mpi.python(2, RANKS, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = sp.load(tmp_path / "ranks.h5")
+    assert results.metadata["overhead_calls"] == 302 and results.metadata["overhead_ns"] > 0
+    text = summary(results)
+    assert "302 calls x" in text
+    assert {row.rank for row in results.samples if row.stack[-1].function == "spin"} == {0, 1}

@@ -1,13 +1,12 @@
 #include "formats/hdf5_chunks.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "analysis/column_memory.h"
 #include "formats/hdf5_library.h"
+#include "platform/platform.h"
 
 #define WORKERS_MAX 4
 #define JOBS_MAX (WORKERS_MAX + 4)
@@ -163,23 +162,17 @@ static void *work(void *argument)
 
 static unsigned workers_wanted(uint64_t pieces)
 {
-    cpu_set_t set;
-    const int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    if (cpus < 2 || pieces < FEW_PIECES) return 0;
-    return cpus < WORKERS_MAX ? (unsigned)cpus : WORKERS_MAX;
+    const unsigned processors = sp_platform_processors();
+    if (processors < 2 || pieces < FEW_PIECES) return 0;
+    return processors < WORKERS_MAX ? processors : WORKERS_MAX;
 }
 
-/* Threads that no signal handler of the application runs on. */
 static void start_workers(sp_chunk_writer *writer, unsigned wanted)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (writer->worker_count < wanted &&
-           pthread_create(&writer->threads[writer->worker_count], NULL, work, writer) == 0) {
+           sp_platform_start_thread(&writer->threads[writer->worker_count], work, writer)) {
         writer->worker_count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* -- the caller -- */

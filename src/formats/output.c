@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "formats/utf8.h"
+#include "platform/platform.h"
 
 typedef struct sp_deflate {
     z_stream stream;
@@ -17,14 +19,23 @@ typedef struct sp_deflate {
 
 /* -- to the file ------------------------------------------------------------------------------------------------------ */
 
-static void write_file(sp_output *out, const void *data, size_t size)
+/* Where bytes go, and what became of them. */
+typedef struct sink {
+    int fd;
+    const char *path;
+    sp_deflate *deflate; /* NULL: not compressed */
+    sp_status status;
+    sp_error error;
+} sink;
+
+static void write_file(sink *to, const void *data, size_t size)
 {
     const char *at = data;
-    while (size > 0 && out->status == SP_OK) {
-        const ssize_t done = write(out->file.fd, at, size);
+    while (size > 0 && to->status == SP_OK) {
+        const ssize_t done = write(to->fd, at, size);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) {
-            out->status = sp_fail_errno(&out->error, SP_ERR_IO, "cannot write %s", out->file.path);
+            to->status = sp_fail_errno(&to->error, SP_ERR_IO, "cannot write %s", to->path);
             return;
         }
         at += done;
@@ -32,9 +43,9 @@ static void write_file(sp_output *out, const void *data, size_t size)
     }
 }
 
-static void write_compressed(sp_output *out, const char *data, size_t size, int mode)
+static void write_compressed(sink *to, const char *data, size_t size, int mode)
 {
-    sp_deflate *d = out->deflate;
+    sp_deflate *d = to->deflate;
     d->stream.next_in = (unsigned char *)data;
     d->stream.avail_in = (unsigned)size;
     int result;
@@ -42,14 +53,122 @@ static void write_compressed(sp_output *out, const char *data, size_t size, int 
         d->stream.next_out = d->bytes;
         d->stream.avail_out = sizeof d->bytes;
         result = deflate(&d->stream, mode);
-        write_file(out, d->bytes, sizeof d->bytes - d->stream.avail_out);
-    } while (out->status == SP_OK && (d->stream.avail_out == 0 || (mode == Z_FINISH && result != Z_STREAM_END)));
+        write_file(to, d->bytes, sizeof d->bytes - d->stream.avail_out);
+    } while (to->status == SP_OK && (d->stream.avail_out == 0 || (mode == Z_FINISH && result != Z_STREAM_END)));
+}
+
+static void write_part(sink *to, const char *data, size_t size)
+{
+    if (to->deflate) write_compressed(to, data, size, Z_NO_FLUSH);
+    else write_file(to, data, size);
+}
+
+static sink sink_of(const sp_output *out)
+{
+    return (sink){.fd = out->file.fd, .path = out->file.path, .deflate = out->deflate};
+}
+
+static void take_failure(sp_output *out, const sink *from)
+{
+    if (out->status != SP_OK || from->status == SP_OK) return;
+    out->status = from->status;
+    out->error = from->error;
+}
+
+/*
+ * Writing is a third of what an export of millions of calls takes, the kernel's copy into its cache most of it: of outputs larger than
+ * a buffer a thread writes the full one while the other is filled.
+ */
+struct sp_output_writer {
+    pthread_t thread;
+    pthread_mutex_t lock; /* all below */
+    pthread_cond_t changed;
+    char *buffer; /* the writer's while `size` is not 0 */
+    size_t size;
+    bool stopped;
+    sink to;
+};
+
+static void *write_behind(void *argument)
+{
+    sp_output_writer *writer = argument;
+    pthread_mutex_lock(&writer->lock);
+    for (;;) {
+        while (writer->size == 0 && !writer->stopped) pthread_cond_wait(&writer->changed, &writer->lock);
+        if (writer->size == 0) break;
+        pthread_mutex_unlock(&writer->lock);
+        write_part(&writer->to, writer->buffer, writer->size);
+        pthread_mutex_lock(&writer->lock);
+        writer->size = 0;
+        pthread_cond_signal(&writer->changed);
+    }
+    pthread_mutex_unlock(&writer->lock);
+    return NULL;
+}
+
+static void writer_free(sp_output_writer *writer)
+{
+    pthread_mutex_destroy(&writer->lock);
+    pthread_cond_destroy(&writer->changed);
+    free(writer->buffer);
+    free(writer);
+}
+
+/* NULL: the caller writes. */
+static sp_output_writer *writer_new(const sp_output *out)
+{
+    if (sp_platform_processors() < 2) return NULL;
+    sp_output_writer *writer = calloc(1, sizeof *writer);
+    if (writer == NULL) return NULL;
+    pthread_mutex_init(&writer->lock, NULL);
+    pthread_cond_init(&writer->changed, NULL);
+    writer->to = sink_of(out);
+    writer->buffer = malloc(SP_OUTPUT_BUFFER + SP_OUTPUT_MARGIN);
+    if (writer->buffer && sp_platform_start_thread(&writer->thread, write_behind, writer)) return writer;
+    writer_free(writer);
+    return NULL;
+}
+
+/* Exchange the full buffer for the one that is written. */
+static void hand_over(sp_output *out)
+{
+    sp_output_writer *writer = out->writer;
+    pthread_mutex_lock(&writer->lock);
+    while (writer->size > 0) pthread_cond_wait(&writer->changed, &writer->lock);
+    take_failure(out, &writer->to);
+    char *const full = out->buffer;
+    out->buffer = writer->buffer;
+    writer->buffer = full;
+    writer->size = out->status == SP_OK ? out->used : 0;
+    pthread_cond_signal(&writer->changed);
+    pthread_mutex_unlock(&writer->lock);
+}
+
+/* Wait until all is written, and write no more. */
+static void end_writer(sp_output *out)
+{
+    sp_output_writer *writer = out->writer;
+    if (writer == NULL) return;
+    pthread_mutex_lock(&writer->lock);
+    writer->stopped = true;
+    pthread_cond_signal(&writer->changed);
+    pthread_mutex_unlock(&writer->lock);
+    pthread_join(writer->thread, NULL);
+    take_failure(out, &writer->to);
+    writer_free(writer);
+    out->writer = NULL;
 }
 
 void sp_output_flush(sp_output *out)
 {
-    if (out->status == SP_OK && out->deflate) write_compressed(out, out->buffer, out->used, Z_NO_FLUSH);
-    else if (out->status == SP_OK) write_file(out, out->buffer, out->used);
+    if (out->used >= SP_OUTPUT_BUFFER && out->written == 0) out->writer = writer_new(out);
+    if (out->writer) {
+        hand_over(out);
+    } else if (out->status == SP_OK) {
+        sink to = sink_of(out);
+        write_part(&to, out->buffer, out->used);
+        take_failure(out, &to);
+    }
     out->written += out->used;
     out->used = 0;
 }
@@ -73,6 +192,7 @@ static bool begin_deflate(sp_output *out)
 
 static void free_output(sp_output *out)
 {
+    end_writer(out);
     if (out->deflate) deflateEnd(&out->deflate->stream);
     free(out->deflate);
     free(out->buffer);
@@ -97,7 +217,12 @@ sp_status sp_output_begin(sp_output *out, const char *path, sp_error *error)
 sp_status sp_output_commit(sp_output *out, sp_error *error)
 {
     sp_output_flush(out);
-    if (out->status == SP_OK && out->deflate) write_compressed(out, NULL, 0, Z_FINISH);
+    end_writer(out);
+    if (out->status == SP_OK && out->deflate) {
+        sink to = sink_of(out);
+        write_compressed(&to, NULL, 0, Z_FINISH);
+        take_failure(out, &to);
+    }
     if (out->status != SP_OK) {
         const sp_status status = out->status;
         if (error) *error = out->error;

@@ -18,11 +18,14 @@
 #define SP_OUTPUT_BUFFER ((size_t)256 << 10)
 #define SP_OUTPUT_MARGIN 512 /* what one of the inline writers below may add before it looks at the size */
 
+typedef struct sp_output_writer sp_output_writer;
+
 typedef struct sp_output {
     char *buffer; /* SP_OUTPUT_BUFFER + SP_OUTPUT_MARGIN */
     size_t used;
     uint64_t written; /* bytes before the buffer, not compressed */
     struct sp_deflate *deflate; /* NULL: not compressed */
+    sp_output_writer *writer;   /* NULL: whoever fills the buffer writes it */
     sp_replacement file;
     sp_status status;
     sp_error error;

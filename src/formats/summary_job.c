@@ -1,7 +1,8 @@
 #include "formats/summary_job.h"
 
-#include <signal.h>
 #include <stdlib.h>
+
+#include "platform/platform.h"
 
 /* Calls from which a thread is worth its start. */
 #define THREAD_FROM 50000
@@ -58,11 +59,7 @@ void sp_summary_job_begin(sp_summary_job *job, const sp_profile *profile)
 {
     *job = (sp_summary_job){.profile = profile};
     if (profile->call_count >= THREAD_FROM) {
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        job->threaded = pthread_create(&job->thread, NULL, work, job) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        job->threaded = sp_platform_start_thread(&job->thread, work, job);
     }
     if (!job->threaded) work(job);
 }

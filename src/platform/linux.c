@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -134,6 +136,22 @@ bool sp_platform_counter_usable(void)
 #else
     return false;
 #endif
+}
+
+unsigned sp_platform_processors(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+bool sp_platform_start_thread(pthread_t *thread, void *(*work)(void *), void *argument)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(thread, NULL, work, argument) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
 }
 
 void *sp_platform_map(size_t bytes)

@@ -2,6 +2,7 @@
 #ifndef SP_PLATFORM_H
 #define SP_PLATFORM_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +31,12 @@ int64_t sp_platform_clock_domain(void);
 
 /* Whether the processor's counter is invariant and the kernel's own clock is built on it. */
 bool sp_platform_counter_usable(void);
+
+/* How many processors this process may use; at least 1. */
+unsigned sp_platform_processors(void);
+
+/* A thread that no signal handler of the application runs on. */
+bool sp_platform_start_thread(pthread_t *thread, void *(*work)(void *), void *argument);
 
 /* Zeroed memory straight from the system, on huge pages where `bytes` allows; NULL when there is none. */
 void *sp_platform_map(size_t bytes);

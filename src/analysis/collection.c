@@ -25,6 +25,7 @@ typedef struct source {
     sp_block *block;
     char *at, *readable;
     size_t next_open;
+    bool is_open;   /* the call at `at` */
     sp_ticks start; /* of the slot at `at` */
     sp_timeline_cursor cursor;
 } source;
@@ -62,6 +63,8 @@ struct sp_collection {
     int64_t first_call_id, next_call_id;
     unsigned how; /* of the walk under way */
     bool nested;
+    bool last;    /* calls that are open are in it, and end at `now` */
+    sp_ticks now;
 };
 
 static sp_status no_memory(sp_error *error)
@@ -131,6 +134,7 @@ static bool choose_in_block(sp_collection *c, source *s, sp_block *block)
         const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
         if (end == SP_SLOT_OPEN) {
             if (!remember_open(s, slot)) return false;
+            c->counts[atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID] += c->last;
         } else if (end != SP_SLOT_ABANDONED) {
             c->counts[atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID]++;
         }
@@ -157,7 +161,7 @@ static sp_status note_choice(sp_collection *c, sp_error *error)
         if (stored) marks[used++] = sp_note_place(run, stored, readable_of(s, stored), (uint32_t)s->thread, s->stride);
     }
     logs = used;
-    for (size_t i = 0; i < c->source_count; i++) {
+    for (size_t i = 0; i < c->source_count && !c->last; i++) {
         const source *s = &c->sources[i];
         sp_block *block = s->first;
         for (size_t k = 0; k < s->open_count; k++) {
@@ -195,6 +199,7 @@ static sp_status choose(sp_collection *c, sp_error *error)
             if (!choose_in_block(c, s, block)) return no_memory(error);
         }
     }
+    c->now = sp_clock_read(); /* behind every end that was chosen */
     pthread_mutex_lock(&run->lock);
     /* Open calls that the scanner remembers must not point into blocks that are about to go. */
     for (size_t i = 0; i < c->source_count; i++) sp_log_forget_closed(c->sources[i].log);
@@ -275,11 +280,10 @@ static bool source_next(const sp_collection *c, source *s, bool first)
         for (; s->at < s->readable; s->at += s->stride) {
             sp_slot *slot = (sp_slot *)s->at;
             if (!is_waiting(slot)) continue;
-            if (s->next_open < s->open_count && s->open[s->next_open] == slot) {
-                s->next_open++;
-                continue;
-            }
-            if (atomic_load_explicit(&slot->end, memory_order_relaxed) == SP_SLOT_ABANDONED) continue;
+            s->is_open = s->next_open < s->open_count && s->open[s->next_open] == slot;
+            if (s->is_open) s->next_open++;
+            if (s->is_open && !c->last) continue;
+            if (!s->is_open && atomic_load_explicit(&slot->end, memory_order_relaxed) == SP_SLOT_ABANDONED) continue;
             s->start = atomic_load_explicit(&slot->start, memory_order_relaxed);
             return true;
         }
@@ -389,16 +393,21 @@ static void push(sp_collection *c, uint32_t *top, const sp_collected *call, sp_t
     *top = at;
 }
 
+static sp_ticks end_of(const sp_collection *c, const source *s, const sp_slot *slot)
+{
+    return s->is_open ? c->now : atomic_load_explicit(&slot->end, memory_order_relaxed);
+}
+
 static void take_call(sp_collection *c, source *s, sp_collected_sink sink, void *context)
 {
     sp_slot *slot = (sp_slot *)s->at;
-    const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_relaxed);
+    const sp_ticks end = end_of(c, s, slot);
     const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
     sp_collected call = {.row = c->row_of[region], .above = SP_NO_CALL_ABOVE, .call_id = SP_UNKNOWN,
-                         .parent_id = SP_UNKNOWN, .thread = s->thread, .task = slot->task};
+                         .parent_id = SP_UNKNOWN, .thread = s->thread, .task = slot->task, .open = s->is_open};
     call.start_ns = sp_timeline_to_ns(&s->cursor, s->start);
     call.end_ns = end == s->start ? call.start_ns : sp_timeline_to_ns(&s->cursor, end);
-    if (s->stride == sizeof(sp_async_slot)) {
+    if (s->stride == sizeof(sp_async_slot) && !s->is_open) { /* not known before the end */
         const int64_t await = sp_timeline_duration(&c->timeline, ((const sp_async_slot *)slot)->await);
         const int64_t duration = sp_minus(call.end_ns, call.start_ns);
         call.await_ns = await < duration ? await : duration;
@@ -452,7 +461,7 @@ void sp_collection_durations(sp_collection *c, const bool *wanted, sp_duration_s
             const sp_slot *slot = (const sp_slot *)s->at;
             const uint32_t row = c->row_of[atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID];
             if (!wanted[row]) continue;
-            const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_relaxed);
+            const sp_ticks end = end_of(c, s, slot);
             const int64_t start_ns = sp_timeline_to_ns(&s->cursor, s->start);
             sink(context, row, end == s->start ? 0 : sp_timeline_to_ns(&s->cursor, end) - start_ns);
         }
@@ -488,11 +497,12 @@ static void collection_free(sp_collection *c)
     free(c);
 }
 
-sp_status sp_collection_begin(sp_run *run, uint32_t rank, int64_t first_call_id, sp_collection **out, sp_error *error)
+static sp_status begin(sp_run *run, uint32_t rank, int64_t first_call_id, bool last, sp_collection **out, sp_error *error)
 {
     sp_collection *c = calloc(1, sizeof *c);
     if (c == NULL) return no_memory(error);
     c->run = run;
+    c->last = last;
     c->first_call_id = first_call_id;
     pthread_mutex_lock(&run->collecting);
     sp_fork_hold_first();
@@ -504,6 +514,59 @@ sp_status sp_collection_begin(sp_run *run, uint32_t rank, int64_t first_call_id,
     if (status == SP_OK) *out = c;
     else collection_free(c);
     return status;
+}
+
+sp_status sp_collection_begin(sp_run *run, uint32_t rank, int64_t first_call_id, sp_collection **out, sp_error *error)
+{
+    return begin(run, rank, first_call_id, false, out, error);
+}
+
+sp_status sp_collection_begin_last(sp_run *run, uint32_t rank, int64_t first_call_id, sp_collection **out, sp_error *error)
+{
+    return begin(run, rank, first_call_id, true, out, error);
+}
+
+/* ---- marks of open calls ---- */
+
+static const char closed_mark[] = "{},", open_mark[] = "{\"open\":true},";
+
+/* Where the next mark of each row goes; NULL: no call of it is open. */
+static uint32_t put_mark(void *context, const sp_collected *call)
+{
+    char **at = (char **)context + call->row;
+    if (*at == NULL) return SP_NO_CALL_ABOVE;
+    const size_t size = call->open ? sizeof open_mark - 1 : sizeof closed_mark - 1;
+    memcpy(*at, call->open ? open_mark : closed_mark, size);
+    *at += size;
+    return SP_NO_CALL_ABOVE;
+}
+
+sp_status sp_collection_mark_open(sp_collection *c, sp_error *error)
+{
+    const size_t rows = c->profile->row_count;
+    uint64_t *open = calloc(rows + 1, sizeof *open), all = 0;
+    char **at = calloc(rows + 1, sizeof *at);
+    bool enough = open && at;
+    for (size_t i = 0; enough && i < c->source_count; i++) {
+        for (size_t k = 0; k < c->sources[i].open_count; k++, all++) {
+            open[c->row_of[atomic_load_explicit(&c->sources[i].open[k]->region, memory_order_relaxed) & SP_REGION_ID]]++;
+        }
+    }
+    for (size_t i = 0; enough && i < rows; i++) {
+        sp_row *row = &c->profile->rows[i];
+        if (open[i] == 0) continue;
+        row->event_metadata = malloc(2 + row->count * (sizeof closed_mark - 1) + open[i] * (sizeof open_mark - sizeof closed_mark));
+        enough = row->event_metadata != NULL;
+        if (enough) row->event_metadata[0] = '[';
+        if (enough) at[i] = row->event_metadata + 1;
+    }
+    if (enough && all) sp_collection_walk(c, 0, put_mark, at);
+    for (size_t i = 0; enough && i < rows; i++) {
+        if (at[i]) memcpy(at[i] - 1, "]", 2); /* in the place of the last comma */
+    }
+    free(open);
+    free(at);
+    return enough ? SP_OK : no_memory(error);
 }
 
 sp_profile *sp_collection_profile(const sp_collection *c)

@@ -25,6 +25,7 @@ typedef struct sp_collected {
     int64_t start_ns, end_ns;
     int64_t call_id, parent_id; /* SP_UNKNOWN in a walk without a tree, or without a parent */
     int64_t thread, task, await_ns;
+    bool open; /* it had not ended: in a collection that ends such calls itself */
 } sp_collected;
 
 #define SP_NO_CALL_ABOVE UINT32_MAX
@@ -39,6 +40,12 @@ typedef enum sp_walk_flags {
 
 /* Choose. SP_ERR_NO_MEMORY is the only failure. One at a time in a run: another waits until this one has ended. */
 sp_status sp_collection_begin(sp_run *run, uint32_t rank, int64_t first_call_id, sp_collection **out, sp_error *error);
+
+/* The same for a run that is over, with the calls that are open: they end now. Their slots are only read. */
+sp_status sp_collection_begin_last(sp_run *run, uint32_t rank, int64_t first_call_id, sp_collection **out, sp_error *error);
+
+/* Put {"open":true} into the event metadata of the calls that a last collection has ended. SP_ERR_NO_MEMORY. */
+sp_status sp_collection_mark_open(sp_collection *collection, sp_error *error);
 
 /* The rows (in order of the regions' creation; none without a call) and names; call_count; lane tables; no columns. */
 sp_profile *sp_collection_profile(const sp_collection *collection);

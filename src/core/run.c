@@ -431,13 +431,50 @@ uint64_t *sp_run_all_entries(sp_run *run, size_t *count)
     return entries;
 }
 
+static bool each_of_log(const sp_log *log, uint32_t region, sp_ticks now, sp_timeline_cursor *cursor, sp_call_sink sink, void *context)
+{
+    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
+    for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
+        const char *readable = sp_block_readable(block, next);
+        for (const char *at = block->begin; at < readable && !block->finished; at += log->stride) {
+            const sp_slot *slot = (const sp_slot *)at;
+            const uint32_t id = atomic_load_explicit(&slot->region, memory_order_relaxed);
+            const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
+            const sp_ticks start = atomic_load_explicit(&slot->start, memory_order_relaxed);
+            if (id != region || end == SP_SLOT_OPEN || end > now || start == 0) continue;
+            if (!sink(context, sp_timeline_to_ns(cursor, start), sp_timeline_to_ns(cursor, end))) return false;
+        }
+        if (readable == next) break;
+        sp_block_park(block);
+    }
+    return true;
+}
+
+bool sp_run_each_call(sp_run *run, uint32_t region, sp_call_sink sink, void *context)
+{
+    bool more = true;
+    /* A collection under way empties blocks that this would read. */
+    pthread_mutex_lock(&run->collecting);
+    pthread_mutex_lock(&run->lock);
+    const sp_ticks now = sp_clock_read();
+    sp_timeline_anchor(&run->timeline, 0);
+    for (sp_log *log = run->sums ? NULL : run->logs; log && more; log = log->next_of_run) {
+        sp_timeline_cursor cursor = {.timeline = &run->timeline};
+        more = each_of_log(log, region, now, &cursor, sink, context);
+    }
+    pthread_mutex_unlock(&run->lock);
+    pthread_mutex_unlock(&run->collecting);
+    return more;
+}
+
 typedef struct peeked {
     int64_t *starts, *ends;
     size_t count, size;
 } peeked;
 
-static bool peek_at(peeked *p, sp_timeline_cursor *cursor, sp_ticks start, sp_ticks end)
+static bool peek_at(void *context, int64_t start, int64_t end)
 {
+    peeked *p = context;
     if (p->count == p->size) {
         const size_t size = p->size ? p->size * 2 : 64;
         int64_t *starts = realloc(p->starts, size * sizeof *starts);
@@ -447,44 +484,15 @@ static bool peek_at(peeked *p, sp_timeline_cursor *cursor, sp_ticks start, sp_ti
         p->ends = ends;
         p->size = size;
     }
-    p->starts[p->count] = sp_timeline_to_ns(cursor, start);
-    p->ends[p->count++] = sp_timeline_to_ns(cursor, end);
-    return true;
-}
-
-static bool peek_log(const sp_log *log, uint32_t region, sp_ticks now, sp_timeline_cursor *cursor, peeked *p)
-{
-    const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
-    for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
-        const char *readable = sp_block_readable(block, next);
-        for (const char *at = block->begin; at < readable && !block->finished; at += log->stride) {
-            const sp_slot *slot = (const sp_slot *)at;
-            const uint32_t id = atomic_load_explicit(&slot->region, memory_order_relaxed);
-            const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
-            if (id != region || end == SP_SLOT_OPEN || end > now || atomic_load_explicit(&slot->start, memory_order_relaxed) == 0) continue;
-            if (!peek_at(p, cursor, atomic_load_explicit(&slot->start, memory_order_relaxed), end)) return false;
-        }
-        if (readable == next) break;
-    }
+    p->starts[p->count] = start;
+    p->ends[p->count++] = end;
     return true;
 }
 
 sp_status sp_run_peek(sp_run *run, uint32_t region, int64_t **starts, int64_t **ends, size_t *count, sp_error *error)
 {
     peeked p = {0};
-    bool enough = true;
-    /* A collection under way empties blocks that this would read. */
-    pthread_mutex_lock(&run->collecting);
-    pthread_mutex_lock(&run->lock);
-    const sp_ticks now = sp_clock_read();
-    sp_timeline_anchor(&run->timeline, 0);
-    for (sp_log *log = run->sums ? NULL : run->logs; log && enough; log = log->next_of_run) {
-        sp_timeline_cursor cursor = {.timeline = &run->timeline};
-        enough = peek_log(log, region, now, &cursor, &p);
-    }
-    pthread_mutex_unlock(&run->lock);
-    pthread_mutex_unlock(&run->collecting);
-    if (!enough) {
+    if (!sp_run_each_call(run, region, peek_at, &p)) {
         free(p.starts);
         free(p.ends);
         return sp_fail(error, SP_ERR_NO_MEMORY, "no memory for the times of the region");

@@ -191,6 +191,13 @@ void sp_log_forget_closed(sp_log *log);
 sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error *error);
 
 /*
+ * Every closed call of the region that was not collected yet, in order of entry by thread: absolute ns. A sink that returns false ends
+ * it, and the result is false. It must not call back into the run.
+ */
+typedef bool (*sp_call_sink)(void *context, int64_t start_ns, int64_t end_ns);
+bool sp_run_each_call(sp_run *run, uint32_t region, sp_call_sink sink, void *context);
+
+/*
  * Starts and ends (absolute ns, in order of entry by thread) of the region's closed calls that were not collected yet.
  * Both arrays are malloc'ed.
  */

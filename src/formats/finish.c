@@ -37,16 +37,18 @@ sp_status sp_run_finish(sp_run *run, const sp_finish_options *options, sp_profil
 {
     finishing f = {.run = run};
     sp_hdf5_options hdf5 = options->hdf5 ? *options->hdf5 : (sp_hdf5_options){.level = -1};
-    hdf5.ready = file_is_ready;
+    if (!options->keeps || options->last) hdf5.ready = file_is_ready; /* what a later file has again is in none yet */
     hdf5.ready_context = &f;
-    sp_status status = sp_collection_begin(run, options->rank, options->first_call_id, &f.collection, error);
+    sp_status status = options->last ? sp_collection_begin_last(run, options->rank, options->first_call_id, &f.collection, error)
+                                     : sp_collection_begin(run, options->rank, options->first_call_id, &f.collection, error);
     if (status != SP_OK) return status;
     sp_profile *profile = sp_profile_share(sp_collection_profile(f.collection));
     if (options->description) status = sp_profile_copy_metadata(profile, options->description);
     if (options->description && status == SP_OK && !sp_profile_add_aux(profile, options->description)) status = SP_ERR_NO_MEMORY;
     if (status != SP_OK) status = sp_fail(error, status, "no memory to write %s", options->path);
+    if (status == SP_OK && options->last) status = sp_collection_mark_open(f.collection, error);
     if (status == SP_OK) status = sp_hdf5_write_collection(f.collection, options->path, &hdf5, error);
-    if (status == SP_OK) sp_collection_confirm(f.collection);
+    if (status == SP_OK && !options->keeps) sp_collection_confirm(f.collection);
     else sp_collection_abandon(f.collection);
     if (status == SP_OK && out) *out = profile;
     else sp_profile_release(profile);

@@ -10,6 +10,8 @@ typedef struct sp_finish_options {
     uint32_t rank;
     int64_t first_call_id;         /* 0, and behind a checkpoint the number of calls reported so far */
     const sp_profile *description; /* whose metadata and auxiliary groups the file gets; NULL: none */
+    bool last;  /* the run is over: calls that are open are there too, end now, and carry {"open":true} */
+    bool keeps; /* the run keeps all calls whatever happens: its next file has them again, or it is dropped */
 } sp_finish_options;
 
 /*

@@ -13,6 +13,7 @@
 #include "analysis/resolve.h"
 #include "core/note.h"
 #include "core/registry.h"
+#include "formats/finish.h"
 #include "formats/hdf5.h"
 #include "formats/native_trace.h"
 #include "formats/output.h"
@@ -289,10 +290,27 @@ static void add_call(sp_region_stats *stats, int64_t ns)
     stats->calls++;
 }
 
+static bool add_times(void *stats, int64_t start, int64_t end)
+{
+    add_call(stats, end - start);
+    return true;
+}
+
 static void add_row(sp_region_stats *stats, const sp_profile *profile, const sp_row *row)
 {
     const int64_t *starts = profile->columns[SP_COLUMN_START] + row->first, *ends = profile->columns[SP_COLUMN_END] + row->first;
     for (uint64_t i = 0; i < row->count; i++) add_call(stats, ends[i] - starts[i]);
+}
+
+/* The same where a file took the calls from the run without columns. */
+static void add_sums(sp_region_stats *stats, const sp_row *row)
+{
+    const sp_row_statistics *s = &row->statistics;
+    if (row->count == 0) return;
+    if (stats->calls == 0 || s->minimum < stats->min_ns) stats->min_ns = s->minimum;
+    if (stats->calls == 0 || s->maximum > stats->max_ns) stats->max_ns = s->maximum;
+    stats->total_ns += s->total;
+    stats->calls += (int64_t)row->count;
 }
 
 static const sp_row *row_named(const sp_profile *profile, const char *name)
@@ -308,24 +326,16 @@ int sp_native_region_stats(sp_profiler *profiler, int handle, sp_region_stats *s
     *stats = (sp_region_stats){0, 0, 0, 0};
     if (!to_shared(&profiler, &handle)) return sp_native_fail(profiler, SP_ERR_INVALID, NULL);
     uint32_t id;
-    sp_status status = SP_OK;
-    sp_error error = {0};
     sp_native_lock(profiler);
     const sp_native_region *region = sp_native_region_at(profiler, (uint32_t)handle);
     *stats = region->stats;
     const sp_row *row = row_named(profiler->kept, region->name);
     if (row) add_row(stats, profiler->kept, row);
     if (id_in_run(profiler, handle, &id)) {
-        int64_t *starts = NULL, *ends = NULL;
-        size_t count = 0;
-        status = sp_run_peek(profiler->run, id, &starts, &ends, &count, &error);
-        for (size_t i = 0; status == SP_OK && i < count; i++) add_call(stats, ends[i] - starts[i]);
-        free(starts);
-        free(ends);
+        sp_run_each_call(profiler->run, id, add_times, stats);
     }
-    if (status != SP_OK) sp_native_fail(profiler, status, &error);
     sp_native_unlock(profiler);
-    return status;
+    return SP_OK;
 }
 
 /* ---- writing ---- */
@@ -375,8 +385,30 @@ static sp_status write_profile(const sp_profiler *profiler, sp_profile *profile,
     return status;
 }
 
+/*
+ * The calls go from where they were recorded into the file, and stay there until the run is dropped: memory is bounded. Not where
+ * a file of another format, or of several ranks, has had some of them collected.
+ */
+static bool streams(const sp_profiler *profiler)
+{
+    return profiler->format == SP_OUTPUT_HDF5 && profiler->kept == NULL && profiler->unjoined == NULL;
+}
+
+static sp_status stream(const sp_profiler *profiler, bool last, sp_profile **out, sp_error *error)
+{
+    sp_profile *description = sp_profile_new();
+    sp_status status = description ? describe(profiler, NULL, description) : SP_ERR_NO_MEMORY;
+    const sp_finish_options options = {.path = profiler->path, .rank = (uint32_t)profiler->rank, .description = description,
+                                       .last = last, .keeps = true};
+    if (status == SP_OK) status = sp_run_finish(profiler->run, &options, out, error);
+    else sp_fail(error, status, "no memory to write %s", profiler->path);
+    sp_profile_release(description);
+    return status;
+}
+
 static sp_status write_file(sp_profiler *profiler, sp_error *error)
 {
+    if (streams(profiler)) return stream(profiler, false, NULL, error);
     const sp_status status = collect(profiler, error);
     return status == SP_OK ? write_profile(profiler, profiler->kept, error) : status;
 }
@@ -398,12 +430,16 @@ static sp_status collect_last(sp_profiler *profiler, sp_profile **out, sp_error 
     return *out ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory to write %s", profiler->path);
 }
 
-static sp_status write_last_file(sp_profiler *profiler, sp_error *error)
+/* *written: the calls that had ended, or their sums, which the caller releases. NULL after a failure. */
+static sp_status write_last_file(sp_profiler *profiler, sp_profile **written, sp_error *error)
 {
-    sp_profile *whole;
+    *written = NULL;
+    if (streams(profiler)) return stream(profiler, true, written, error);
+    sp_profile *whole = NULL;
     sp_status status = collect_last(profiler, &whole, error);
     if (status == SP_OK) status = write_profile(profiler, whole, error);
     sp_profile_release(whole);
+    if (status == SP_OK) *written = sp_profile_share(profiler->kept);
     return status;
 }
 
@@ -432,8 +468,8 @@ static sp_status write_together(sp_profiler *profiler, sp_link *link, bool *writ
     return status;
 }
 
-/* Statistics outlive the run. */
-static void keep_statistics(sp_profiler *profiler)
+/* Statistics outlive the run: those of calls that had ended. */
+static void keep_statistics(sp_profiler *profiler, const sp_profile *written)
 {
     const uint32_t count = atomic_load(&profiler->region_count);
     for (uint32_t i = 0; i < count; i++) {
@@ -442,11 +478,16 @@ static void keep_statistics(sp_profiler *profiler)
             sp_native_region_at(profiler, i)->entries += (int64_t)sp_run_entries(profiler->run, id);
         }
     }
-    for (size_t i = 0; i < profiler->kept->row_count; i++) {
-        const sp_row *row = &profiler->kept->rows[i];
-        const int handle = sp_native_find_region(profiler, profiler->kept->names[row->name]);
+    for (size_t i = 0; i < written->row_count; i++) {
+        const sp_row *row = &written->rows[i];
+        const int handle = sp_native_find_region(profiler, written->names[row->name]);
+        uint32_t id;
         /* A region of another copy that nobody has asked for here is not kept. */
-        if (handle >= 0) add_row(&sp_native_region_at(profiler, (uint32_t)handle)->stats, profiler->kept, row);
+        if (handle < 0) continue;
+        sp_region_stats *stats = &sp_native_region_at(profiler, (uint32_t)handle)->stats;
+        if (written == profiler->kept) add_row(stats, written, row);
+        else if (row->event_metadata == NULL && row->has_statistics) add_sums(stats, row);
+        else if (id_in_run(profiler, handle, &id)) sp_run_each_call(profiler->run, id, add_times, stats);
     }
 }
 
@@ -480,18 +521,20 @@ static int finalize(sp_profiler *profiler, sp_link *link)
         /* No call begins meanwhile; those that end are in the file as ended, or as open. */
         __atomic_store_n(&profiler->head.recording, 0, __ATOMIC_RELEASE);
         bool written = false;
+        sp_profile *whole = NULL;
         if (link && link->size > 1 && profiler->format == SP_OUTPUT_HDF5) status = write_together(profiler, link, &written, &error);
-        else status = write_last_file(profiler, &error);
+        else status = write_last_file(profiler, &whole, &error);
         written = written || status == SP_OK;
         if (status == SP_OK) status = sp_native_write_samples(profiler, &error);
         if (!written || (status != SP_OK && link == NULL)) {
             set_gates(profiler, profiler->run->token);
         } else {
             sp_run_confirm(profiler->run);
-            keep_statistics(profiler);
+            keep_statistics(profiler, whole ? whole : profiler->kept);
             sp_native_drop_run(profiler);
             sp_native_rejoin(profiler);
         }
+        sp_profile_release(whole);
     }
     sp_native_fail(profiler, status, &error);
     sp_native_unlock(profiler);

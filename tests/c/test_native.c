@@ -275,9 +275,8 @@ static void completed_children_of_an_open_call_are_kept(void **state)
     sp_end(region);
     assert_int_equal(sp_finalize(), 0);
     profile = read_profile("open_rank00000.h5");
-    /* What was in the file before comes first. */
-    assert_call(profile, "r", 0, 2100, 2200, 1, 0);
-    assert_call(profile, "r", 1, 2000, 2500, 0, -1);
+    assert_call(profile, "r", 0, 2000, 2500, 0, -1);
+    assert_call(profile, "r", 1, 2100, 2200, 1, 0);
     sp_profile_release(profile);
 }
 

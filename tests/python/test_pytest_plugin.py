@@ -40,7 +40,7 @@ def test_is_skipped():
     pass
 """
 
-COMMON = ("-p", "no:cacheprovider", "-o", "addopts=")
+COMMON = ("-p", "scope_profiler.pytest_plugin", "-p", "xdist", "-p", "no:cacheprovider", "-o", "addopts=")
 # Of an editable install of this package, whose loader is listed among its files.
 EDITABLE = ("-W", "ignore:Module already imported so cannot be rewritten")
 
@@ -56,6 +56,7 @@ def test_one(number):
 def pytest_in(directory: Path, *arguments: str, code: int | None = 0, **options: object) -> subprocess.CompletedProcess[str]:
     """Run pytest in a directory, in an interpreter of its own; its exit code must be `code`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the many others of the tests' environment take a second
     environment.update(options.pop("env", {}))  # type: ignore[call-overload]
     process = subprocess.run(
         [sys.executable, "-m", "pytest", *COMMON, *arguments, *EDITABLE],
@@ -232,12 +233,13 @@ def test_what_is_wrong_is_told_in_one_line_before_a_test_runs(tmp_path: Path) ->
     (tmp_path / "wrong.toml").write_text("trak_threads = true")
     (tmp_path / "value.toml").write_text('buffer_limit = "x"')
     # All in one process, which is quicker.
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
     program = (
         "import pytest, sys\nfor argument in sys.argv[1:]:\n"
         f"    code = pytest.main([*{COMMON}, '--scope-profile', argument, *{EDITABLE}])\n"
         "    print(f'EXIT {int(code)}', file=sys.stderr, flush=True)\n"
     )
-    process = subprocess.run([sys.executable, "-c", program, *WRONG], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    process = subprocess.run([sys.executable, "-c", program, *WRONG], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     *told, rest = process.stderr.split("EXIT 4\n")
     assert len(told) == len(WRONG) and rest == ""
     for text, message in zip(told, WRONG.values()):
@@ -266,13 +268,16 @@ def test_profiling_may_be_deactivated(tmp_path: Path, run: Run) -> None:
 # -- what it does to others ------------------------------------------------------------------------------------------------
 
 
-def test_it_costs_nothing_when_it_is_off(tmp_path: Path, run: Run) -> None:
+def test_pytest_finds_the_plugin_which_costs_nothing_when_it_is_off(tmp_path: Path) -> None:
     suite(
         tmp_path,
         "import json, sys\n"
         "def test_it(): print('LOADED', json.dumps([m for m in sys.modules if m.startswith('scope_profiler')]))\n",
     )
-    process = run("-s")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-s"]
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert "scope-profiler-" in process.stdout
     loaded = json.loads(process.stdout.partition("LOADED ")[2].splitlines()[0])
     assert sorted(loaded) == ["scope_profiler", "scope_profiler.pytest_plugin"]
 
@@ -318,7 +323,7 @@ def test_two_managers():
 def test_the_tests_of_this_package_pass_under_it(tmp_path: Path) -> None:
     here = Path(__file__).parent
     tests = [str(here / f"test_manager_{name}.py") for name in ("lifecycle", "session", "instrumentation")]
-    process = pytest_in(here.parents[1], "-q", "--import-mode=importlib", "--scope-profile", f"--scope-profile-out={tmp_path}/own.h5", *tests)
+    process = pytest_in(here.parents[1], "-q", "-p", "timeout", "--import-mode=importlib", "--scope-profile", f"--scope-profile-out={tmp_path}/own.h5", *tests)
     [passed] = re.findall(r"(\d+) passed", process.stdout)
     results = sp.load(tmp_path / "own.h5")
     assert sum(region.num_calls for region in results.get_regions()) == int(passed) > 50

@@ -43,7 +43,7 @@ class MemrayAllocationTracker:
                 "pip install 'scope-profiler[memray]'"
             ) from error
         self.path = path
-        self._make = lambda: memray.Tracker(
+        self._make: Callable[[], Any] = lambda: memray.Tracker(
             destination=memray.FileDestination(os.fspath(path), overwrite=True),
             native_traces=native_traces,
             trace_python_allocators=trace_python_allocators,

@@ -2,10 +2,12 @@
 #include "support.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/counters.h"
 #include "core/probe.h"
 
 typedef struct test_probe {
@@ -243,6 +245,67 @@ static void a_probe_of_a_run_that_cannot_open_is_released(void **state)
     assert_string_equal(self.story, "end0 ");
 }
 
+/* ---- counters of the kernel ---- */
+
+enum { COUNTING_THREADS = 4, COUNTED_CALLS = 2000 };
+
+static void *count_calls(void *with)
+{
+    recording *of = with;
+    for (sp_ticks i = 0; i < COUNTED_CALLS; i++) {
+        call outer = enter(of, "outer", 5), inner = enter(of, "inner", 5);
+        leave(&inner, 5);
+        leave(&outer, 5);
+    }
+    return NULL;
+}
+
+static void counters_of_threads_add_up_while_others_read_them(void **state)
+{
+    const uint8_t events[] = {7, 8}; /* task-clock, page-faults */
+    sp_counters *counters;
+    sp_error error;
+    if (sp_counters_new(events, 2, &counters, &error) != SP_PERF_OK) skip();
+    clock_at(5);
+    const sp_run_options options = {.probe = sp_counters_probe(counters)};
+    recording *of = record_with(&options);
+    region_id(of, "outer");
+    region_id(of, "inner");
+    pthread_t threads[COUNTING_THREADS];
+    for (int i = 0; i < COUNTING_THREADS; i++) pthread_create(&threads[i], NULL, count_calls, of);
+    size_t count;
+    uint64_t uncounted, last = 0;
+    for (int i = 0; i < 50; i++) {
+        sp_region_counters *totals = sp_counters_totals(counters, &count, &uncounted);
+        if (count) assert_true(totals[0].calls >= last);
+        if (count) last = totals[0].calls;
+        free(totals);
+    }
+    for (int i = 0; i < COUNTING_THREADS; i++) pthread_join(threads[i], NULL);
+    sp_region_counters *totals = sp_counters_totals(sp_run_counters(of->run), &count, &uncounted);
+    assert_true(count >= 2);
+    for (int region = 0; region < 2; region++) assert_int_equal(totals[region].calls, COUNTING_THREADS * COUNTED_CALLS);
+    assert_true(totals[0].totals[0].value >= totals[1].totals[0].value); /* the outer calls have the inner ones in them */
+    assert_int_equal(uncounted, 0);
+    free(totals);
+    record_end(of);
+}
+
+static void an_event_that_cannot_be_counted_is_said_to_be(void **state)
+{
+    for (uint8_t event = 0; event < SP_PERF_EVENTS; event++) {
+        sp_counters *counters;
+        sp_error error;
+        const sp_perf_problem problem = sp_counters_new(&event, 1, &counters, &error);
+        if (problem == SP_PERF_OK) {
+            sp_counters_probe(counters)->operations->release(sp_counters_probe(counters));
+            continue;
+        }
+        assert_null(counters);
+        if (problem != SP_PERF_NO_KERNEL) assert_non_null(strstr(error.message, sp_perf_event_names[event]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +319,8 @@ int main(void)
         cmocka_unit_test(a_call_that_is_forgotten_leaves_no_mark),
         cmocka_unit_test(a_forked_child_leaves_the_probe_alone),
         cmocka_unit_test(a_probe_of_a_run_that_cannot_open_is_released),
+        cmocka_unit_test(counters_of_threads_add_up_while_others_read_them),
+        cmocka_unit_test(an_event_that_cannot_be_counted_is_said_to_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import sys
 import threading
@@ -314,6 +315,22 @@ def test_paused_calls_have_no_events(pm):
     with pm.region("kernel"):
         pass
     assert backend.calls == 0
+
+
+def test_native_calls_have_times_where_the_interpreter_is_theirs(native_library, tmp_path):
+    source = (
+        "#include <scope_profiler.h>\nvoid work(void);\n"
+        "void work(void) { int region = sp_region(\"native\"); sp_begin(region); sp_end(region); }\n"
+    )
+    path = str(native_library.compile(source, tmp_path / "work.so", "-shared", "-fPIC"))
+    backend = Backend()
+    sp.setup(output=None, use_gpu_timing=True, gpu_timing_backend=backend)
+    try:
+        ctypes.PyDLL(path).work()  # calls with the interpreter
+        ctypes.CDLL(path).work()  # and without it
+        assert gpu(finish(sp), "native") == [0, -1]
+    finally:
+        sp.reset()
 
 
 # -- what is told at setup ----------------------------------------------------------------------------------------------------

@@ -577,6 +577,31 @@ def test_fastapi_requests_are_named_with_the_prefixes_of_their_routers(run):
 # -- real servers --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("place", ["inside", "outside"])
+def test_middleware_that_runs_the_application_in_another_task(run, place):
+    from starlette.middleware.base import BaseHTTPMiddleware
+
+    class Other(BaseHTTPMiddleware):
+        async def dispatch(self, request, call_next):
+            with sp.region("other"):
+                return await call_next(request)
+
+    app = fastapi_app()
+    for middleware in (ASGIMiddleware, Other) if place == "inside" else (Other, ASGIMiddleware):
+        app.add_middleware(middleware)
+    with uvicorn_server(app) as client:
+        assert client.get("/sleep/5")[0] == 200
+        assert client.get("/stream/3")[1] == b"xxx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = run()
+    sleep, stream, other = (one(results, name) for name in ("GET /sleep/{ms}", "GET /stream/{count}", "other"))
+    assert sleep.num_calls == stream.num_calls == 1 and other.num_calls == 2
+    assert sleep.await_times[0] >= 0.005 and stream.durations[0] >= 0.015
+    requests = {sleep.call_ids[0], stream.call_ids[0]}
+    assert set(other.parent_ids.tolist()) == (requests if place == "outside" else {-1})
+
+
 @pytest.mark.parametrize("serve", [uvicorn_server, hypercorn_server], ids=["uvicorn", "hypercorn"])
 def test_many_requests_at_once_are_told_apart(run, serve, soak):
     """What each handler slept, what the client saw, and what was recorded, request by request."""

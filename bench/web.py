@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from itertools import repeat
 from statistics import median
 from typing import Any
@@ -17,7 +17,7 @@ PAIRS = 9
 Application = Callable[..., Any]
 
 
-async def bare(scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def bare(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
     scope["scope_profiler.route"] = "/users/{id}"
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"ok"})

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from contextvars import ContextVar
     from typing import Any, TypeAlias
 
+    from typing_extensions import Unpack
+
     from ._core import OpenCall, Region
     from ._web_run import OwnRun
+    from .options import SetupOptions
 
     Scope: TypeAlias = MutableMapping[str, Any]
     Message: TypeAlias = MutableMapping[str, Any]
@@ -272,11 +275,11 @@ class ASGIMiddleware(_Middleware):
         request_id: str | None = None,
         tags: Iterable[str] | None = None,
         output: str | os.PathLike[str] | None = None,
-        **settings: Any,
+        **settings: Unpack[SetupOptions],
     ) -> None:
         if output is not None and not settings.get("aggregation_mode"):
             settings.setdefault("track_async", True)
-        super().__init__(manager, name_of, max_names, metadata, request_id, tags, output, settings)
+        super().__init__(manager, name_of, max_names, metadata, request_id, tags, output, dict(settings))
         self.app = app
         self._root = root_of(app)
         self._routes: dict[int, StarletteRoutes] = {}
@@ -489,11 +492,11 @@ class WSGIMiddleware(_Middleware):
         request_id: str | None = None,
         tags: Iterable[str] | None = None,
         output: str | os.PathLike[str] | None = None,
-        **settings: Any,
+        **settings: Unpack[SetupOptions],
     ) -> None:
         if output is not None and not settings.get("aggregation_mode"):
             settings.setdefault("track_threads", True)
-        super().__init__(manager, name_of, max_names, metadata, request_id, tags, output, settings)
+        super().__init__(manager, name_of, max_names, metadata, request_id, tags, output, dict(settings))
         self.app = app
         watch_django(app)
 

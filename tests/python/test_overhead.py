@@ -56,7 +56,7 @@ def test_the_last_line_multiplies_calls_with_what_one_costs(pm):
 def test_without_a_session_the_share_is_of_the_run(pm):
     pm.setup(output=None)
     enter(pm, 10)
-    time.sleep(0.02)
+    time.sleep(0.2)
     _, _, seconds, share, what, *_ = the_line(pm.finalize(verbose=False, return_results=True))
     assert what == "run" and seconds.endswith(" µs") and share == "under 0.01"
 

@@ -69,16 +69,24 @@ def __getattr__(name):  # type: ignore[no-untyped-def]
     home = _HOMES.get(name)
     if home is None and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from sys import modules
 
-    if home is None:
-        return import_module(f"{__name__}.{name}")
-    module, _, owner = home.partition(".")
-    value = import_module(f"{__name__}.{module}")
-    if owner:
-        value = getattr(value, owner)
-    value = globals()[name] = getattr(value, name)
-    return value
+    core = modules.get(f"{__name__}._core")
+    mode = core.trace_mode(2) if core is not None else 0  # what is imported here is no call of the program's
+    try:
+        from importlib import import_module
+
+        if home is None:
+            return import_module(f"{__name__}.{name}")
+        module, _, owner = home.partition(".")
+        value = import_module(f"{__name__}.{module}")
+        if owner:
+            value = getattr(value, owner)
+        value = globals()[name] = getattr(value, name)
+        return value
+    finally:
+        if core is not None:
+            core.trace_mode(mode)
 
 
 def __dir__():  # type: ignore[no-untyped-def]

@@ -201,6 +201,10 @@ class Recorder:
         """Recording off. The run can still be collected."""
     def install_hooks(self) -> None:
         """Follow threads and tasks of the open run (open() does). Idempotent."""
+    def trace_functions(self, chooser: Callable[[str, str], str | None] | None) -> None:
+        """Calls of Python functions inside of regions are calls of regions too (function_tracer.h)."""
+    def stop_tracing(self) -> None:
+        """Trace no functions any more; calls that are open stay so."""
     def remove_hooks(self) -> None:
         """Follow no more threads and tasks; regions go on recording."""
     def forget(self) -> None:
@@ -234,12 +238,15 @@ class OpenCall:
 def begin_call(region: Region, /) -> OpenCall | None:
     """Open a call on the lane that the caller is on; None when nothing is recorded."""
 
+def trace_mode(mode: int) -> int:
+    """Functions that the calling thread calls are traced as the run says (0), always (1) or never (2). The mode before."""
 def wrap(
     recorder: Recorder,
     function: Any,
     name: str | None = None,
     tags: Any = None,
     annotate: Callable[..., Callable[[str, int, int, int, BaseException | None], object]] | None = None,
+    recursive: bool | None = None,
 ) -> Any:
     """``function`` as a profiled callable of its own kind (decorator.c).
 

@@ -76,8 +76,9 @@ def profile_script(
 ) -> ProfilingResults | None:
     """See :meth:`ProfileManager.profile_script`."""
     started = manager.setup(output=output, **settings)
+    config = manager.get_config()
     try:
-        run_script(path, script_args)
+        manager.run_script(path, script_args, recursive=config is not None and config.recursive_profile)
     except BaseException as error:
         _finalize_after(started, error)
         raise
@@ -93,7 +94,7 @@ def _finalize_after(started: ProfilingRun, error: BaseException) -> None:
         attach_failure(error, failure)
 
 
-def profile_command(command: str | Iterable[str], output: Any, *, mpi_calls: bool) -> CompletedProcess[str]:
+def profile_command(command: str | Iterable[str], output: Any, options: list[str]) -> CompletedProcess[str]:
     """See :meth:`ProfileManager.profile_command`."""
     import subprocess
     import sys
@@ -104,7 +105,7 @@ def profile_command(command: str | Iterable[str], output: Any, *, mpi_calls: boo
     script = list(_script_words(command))
     if not script or script[0].startswith("-"):
         raise ValueError(f"a command needs the path of a Python script, got {command!r}")
-    words = [sys.executable, "-m", "scope_profiler", "run", "-q", "-o", path, *(["--mpi-calls"] if mpi_calls else []), *script]
+    words = [sys.executable, "-m", "scope_profiler", "run", "-q", "-o", path, *options, *script]
     completed: Any = subprocess.run(words, check=False)
     completed.profile_results = load(path) if completed.returncode == 0 else None
     return completed  # type: ignore[no-any-return]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ._core import Region
     from .following import Membership
+    from .function_choice import FunctionChoice
     from .modes import Modes
     from .mpi_wrappers import MPIHooks
     from .profile_config import ProfilingConfig
@@ -28,6 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["ManagerState", "all_states"]
 
 INACTIVE, ACTIVE, FINALIZED = "inactive", "active", "finalized"
+
+
+class _Untraced:
+    """Functions that the profiler itself calls are none of the program's."""
+
+    __slots__ = ("_mode",)
+
+    def __enter__(self) -> None:
+        self._mode = _core.trace_mode(2)
+
+    def __exit__(self, *exc: object) -> None:
+        _core.trace_mode(self._mode)
 
 
 class ManagerState:
@@ -52,6 +65,7 @@ class ManagerState:
         self.membership: Membership | None = None  # of a worker whose own session stands in for the run of its parent
         self.started_by: str | None = None  # what began the run, if not the program itself
         self.mpi_hooks: MPIHooks | None = None  # while MPI calls are recorded
+        self.function_choice: FunctionChoice | None = None  # which functions a run with recursive_profile traces; None: all
         self._changing = ProcessLock("setup() or reset()")
         _states.append(_weak(self))
 
@@ -59,7 +73,7 @@ class ManagerState:
 
     def start(self, config: ProfilingConfig, region_tags: Iterable[str] | None = None, *, replace: bool) -> None:
         """Begin a run, ending the one before. RuntimeError if that is active and not to be replaced."""
-        with self._changing:
+        with self._changing, _Untraced():
             if self._is_busy() and not replace:
                 raise RuntimeError(self._busy_message())
             self.cancel_at_exit()
@@ -158,7 +172,29 @@ class ManagerState:
             if config.mpi_sync_clocks:
                 _core.sync_ranks(run, config.link)
         config.track(self.recorder, run)
+        if config.recursive_profile:
+            self._trace_functions(modes)
         return Recording(run, config, self.recorder.native_metadata, modes)
+
+    def _trace_functions(self, modes: Modes | None) -> None:
+        try:
+            self.recorder.trace_functions(self.function_choice)
+        except BaseException:
+            self.recorder.close()
+            if modes is not None:
+                modes.end()
+            raise
+
+    def begin_tracing(self, choice: FunctionChoice) -> None:
+        """Record calls of Python functions by this choice, instead of the run's own if it has one."""
+        self.recorder.stop_tracing()
+        self.recorder.trace_functions(choice)
+
+    def end_tracing(self) -> None:
+        """As the run has it."""
+        self.recorder.stop_tracing()
+        if self.listening and self.config is not None and self.config.recursive_profile:
+            self.recorder.trace_functions(self.function_choice)
 
     def _begin_modes(self, config: ProfilingConfig) -> Modes | None:
         """What the run is to record besides its calls. What is missing for that is an error here, before anything has changed."""
@@ -242,32 +278,33 @@ class ManagerState:
         verbose_line_profiler: bool = False,
     ) -> ProfilingResults | None:
         """Report ``recording``, with native traces; None is a manager with nothing to report."""
-        is_current = recording is self.recording
-        if is_current and self.configured:
-            # Not active any more even if it fails: a new run may replace this one, and this one can be tried again.
-            self.phase = FINALIZED
-        if recording is None:
-            if not return_results:
-                return None
-            self.last_results = _empty_results(self.config)
-            return self.last_results
-        try:
-            results = recording.finalize(
-                need_results=verbose or return_results, need_calls=return_results, native_traces=native_traces
-            )
-        except BaseException:
-            if return_results and recording.unwritten is not None:
-                self.last_results = recording.unwritten
-            raise
-        if is_current:
-            self.cancel_at_exit()
-        if return_results:
-            self.last_results = results
-        if verbose and results is not None:
-            results.print_summary()
-        if verbose_line_profiler:
-            recording.print_lines()
-        return results if return_results else None
+        with _Untraced():
+            is_current = recording is self.recording
+            if is_current and self.configured:
+                # Not active any more even if it fails: a new run may replace this one, and this one can be tried again.
+                self.phase = FINALIZED
+            if recording is None:
+                if not return_results:
+                    return None
+                self.last_results = _empty_results(self.config)
+                return self.last_results
+            try:
+                results = recording.finalize(
+                    need_results=verbose or return_results, need_calls=return_results, native_traces=native_traces
+                )
+            except BaseException:
+                if return_results and recording.unwritten is not None:
+                    self.last_results = recording.unwritten
+                raise
+            if is_current:
+                self.cancel_at_exit()
+            if return_results:
+                self.last_results = results
+            if verbose and results is not None:
+                results.print_summary()
+            if verbose_line_profiler:
+                recording.print_lines()
+            return results if return_results else None
 
     def finish(self, *, verbose: bool, return_results: bool) -> ProfilingResults | None:
         """The last finalize of the process. Daemon threads may go on, but nothing is recorded any more: nobody would report it."""

@@ -387,6 +387,9 @@ class ProfileManager:
         ----------
         region_name
             Default: the function's ``__name__``, or its ``__qualname__`` if that name is taken with other tags.
+        recursive
+            True: Python functions that it calls, at any depth and on the same thread, are calls of regions too, named
+            ``module.qualname``. False: they are not, in a run with ``recursive_profile`` either. None: as the run says.
         metadata
             Values of each call: a mapping, or a callable of the call's arguments that returns one.
         record_outcome
@@ -394,25 +397,25 @@ class ProfileManager:
         tags
             Tags of the region.
         """
-        if recursive:
-            raise ValueError("recursive is not available in this version of scope-profiler")
         if region_name is not None and not isinstance(region_name, (str, bytes)):
-            return cls._wrap(region_name, None, None, None)
+            return cls._wrap(region_name, None, None, None, recursive)
         annotate = None if metadata is None and not record_outcome else Annotator(cls._state, metadata, record_outcome)
         wanted = None if tags is None else (tags,) if isinstance(tags, str) else tuple(tags)
 
         def decorate(function: Any) -> Any:
-            return cls._wrap(function, region_name, wanted, annotate)
+            return cls._wrap(function, region_name, wanted, annotate, recursive)
 
         return decorate
 
     @classmethod
-    def _wrap(cls, function: Any, name: Any, wanted: tuple[str, ...] | None, annotate: Any) -> Any:
+    def _wrap(
+        cls, function: Any, name: Any, wanted: tuple[str, ...] | None, annotate: Any, recursive: bool | None = None
+    ) -> Any:
         recorder = cls._state.recorder
         names = _default_names(function) if name is None else [name]
         for candidate in names:
             try:
-                wrapped = _core.wrap(recorder, function, candidate, wanted, annotate)
+                wrapped = _core.wrap(recorder, function, candidate, wanted, annotate, recursive)
                 break
             except ValueError:
                 if candidate is names[-1]:
@@ -594,13 +597,33 @@ class ProfileManager:
     ) -> None:
         """Run a script as ``__main__`` in the current run.
 
-        ``recursive`` asks for a region for each Python function, which this version does not have: pass False.
+        Parameters
+        ----------
+        recursive
+            The script is a region, ``region_name`` or the name of its file, and each call of a Python function in it is a call
+            of a region named ``module.qualname``.
+        only_user_code
+            Leave out functions of the standard library and of installed packages.
+        include_patterns, exclude_patterns
+            Patterns as of a shell for region names.
+        entrypoint
+            The function with this name has a region of just this name.
         """
+        from .function_choice import FunctionChoice
         from .launch import run_script
 
-        if recursive:
-            raise ValueError("recursive is not available in this version of scope-profiler; pass recursive=False")
-        run_script(script_path, script_args)
+        if not recursive:
+            run_script(script_path, script_args)
+            return
+        choice = FunctionChoice(
+            only_user_code=only_user_code, include=include_patterns, exclude=exclude_patterns, entrypoint=entrypoint
+        )
+        cls._state.begin_tracing(choice)
+        try:
+            with cls._state.recorder.add(region_name or os.path.basename(os.fspath(script_path))):
+                run_script(script_path, script_args)
+        finally:
+            cls._state.end_tracing()
 
     @classmethod
     def profile_script(
@@ -649,15 +672,15 @@ class ProfileManager:
         """Run a script in a process of its own, under ``scope-profiler run``.
 
         ``command`` is the script with its arguments, as a list or as a shell would write it; an interpreter before it is
-        left out. The result's ``profile_results`` are the run's, or None if the process failed. ``mpi_calls`` records the
-        MPI calls of mpi4py too.
+        left out. The result's ``profile_results`` are the run's, or None if the process failed. ``recursive`` records each call
+        of a Python function of the program, ``all`` those of libraries too, ``mpi_calls`` the MPI calls of mpi4py.
         """
         from .launch import profile_command
 
-        for name, wanted in (("recursive", recursive), ("all", all)):
-            if wanted:
-                raise ValueError(f"{name} is not available in this version of scope-profiler")
-        return profile_command(command, output, mpi_calls=mpi_calls)
+        options = ["--all"] if all else ["--recursive"] if recursive else []
+        if mpi_calls:
+            options.append("--mpi-calls")
+        return profile_command(command, output, options)
 
 
 def _configure(

@@ -45,11 +45,6 @@ SMALLEST_SPOOL: Final = 1 << 20  # bytes; what a run of a few threads needs besi
 COMPRESSIONS: Final = ("auto", "gzip", "lzf", "zstd")
 _LEVELS: Final = {"auto": (0, 9), "gzip": (0, 9), "zstd": (1, 22)}
 
-# Settings that this version knows by name and cannot do yet. Their default is accepted, anything else refused.
-NOT_AVAILABLE: Final = (
-    "recursive_profile",
-)
-
 
 # -- kinds of values ---------------------------------------------------------------------------------------------------
 
@@ -346,9 +341,6 @@ def validate(given: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(problem)
     values = {name: check_setting(name, given.get(name)) for name in SETTINGS}
     check_combinations(values)
-    for name in NOT_AVAILABLE:
-        if values[name] != SETTINGS[name][0]:
-            raise ValueError(f"{name} is not available in this version of scope-profiler")
     return values
 
 

@@ -341,6 +341,7 @@ static void thread_end(void *record)
     pthread_mutex_unlock(&registry);
     sp_this_thread = NULL;
     free(thread->named.base);
+    free(thread->frames);
     free(thread);
 }
 

@@ -242,6 +242,13 @@ done:
     return status;
 }
 
+void sp_run_mark_function(sp_run *run, uint32_t id)
+{
+    pthread_mutex_lock(&run->lock);
+    run->regions[id]->function = true;
+    pthread_mutex_unlock(&run->lock);
+}
+
 /* ---- calls without a handle ---- */
 
 void sp_run_add_loose(sp_log *log, sp_slot *slot)

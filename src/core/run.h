@@ -16,6 +16,7 @@ typedef struct sp_region_info {
     char *source_file, *source_text; /* NULL: none */
     int64_t source_line;             /* -1: none */
     char *tags;                      /* JSON list, NULL: none */
+    bool function; /* a function of the language that is traced: no scope that the program entered */
     uint64_t entries;
     uint64_t taken; /* of a run that keeps sums: calls that were collected */
 } sp_region_info;
@@ -186,6 +187,9 @@ void sp_log_scan(sp_log *log); /* of one log */
 
 /* Of the open calls that the scanner remembers, keep those that are still open. With run->lock held. */
 void sp_log_forget_closed(sp_log *log);
+
+/* The region is that of a function which is traced. */
+void sp_run_mark_function(sp_run *run, uint32_t id);
 
 /* Ids of the regions of the calls that are open now. *ids is malloc'ed; *count entries. */
 sp_status sp_run_open_calls(sp_run *run, uint32_t **ids, size_t *count, sp_error *error);

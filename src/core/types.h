@@ -188,6 +188,7 @@ typedef struct sp_call_stack {
 struct sp_thread {
     sp_log *hot;     /* the log used last, or NULL */
     void *front_end; /* whatever the language front end keeps per thread */
+    void *frames;    /* language front end: one piece of malloc'ed memory, which goes with the thread */
     sp_call_stack named;    /* native front end: of the lane that holds the thread */
     _Atomic(void *) mail;   /* native front end: ends of its calls that other threads sent */
     void *fiber;            /* native front end: the lane that holds the thread, or NULL */

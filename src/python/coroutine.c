@@ -1,6 +1,8 @@
 /* coroutine.c - see coroutine.h. */
 #include "python/coroutine.h"
 
+#include "python/recorder.h"
+
 #include <structmember.h>
 
 /* ---- the call ---------------------------------------------------------------------------------------------------------- */
@@ -12,6 +14,16 @@ PyObject *sp_call_note(PyObject *annotate, PyObject *name, PyObject *const *args
     PyObject *note = finish ? PyTuple_Pack(2, finish, name) : NULL;
     Py_XDECREF(finish);
     return note;
+}
+
+sp_trace_mode sp_call_trace(const sp_region_object *region, sp_trace_mode trace)
+{
+    if (trace == SP_TRACE_ON && atomic_load_explicit(&region->gate->token, memory_order_relaxed) != 0) {
+        const sp_pending pending = sp_pending_take();
+        if (sp_recorder_trace_inside(region->recorder) < 0) PyErr_WriteUnraisable(region->name);
+        sp_pending_restore(pending);
+    }
+    return sp_trace_mode_set(trace);
 }
 
 /* Whether the pending exception is how a body of any kind returns. */
@@ -71,17 +83,21 @@ static void call_drop(sp_call *call)
 typedef struct body {
     sp_delegate base;
     sp_call call;
+    sp_trace_mode before; /* of the thread, during a step */
 } body;
 
 _Static_assert(sizeof(body) <= SP_DELEGATE_SIZE, "a body fits a delegate");
 
 static void body_enter(sp_delegate *self, bool first)
 {
-    if (first) sp_call_enter(&((body *)self)->call);
+    sp_call *call = &((body *)self)->call;
+    if (first) sp_call_enter(call);
+    if (call->trace != SP_TRACE_DEFAULT) ((body *)self)->before = sp_call_trace(call->region, call->trace);
 }
 
 static void body_leave(sp_delegate *self, sp_outcome outcome)
 {
+    if (((body *)self)->call.trace != SP_TRACE_DEFAULT) sp_trace_mode_set(((body *)self)->before);
     if (outcome != SP_SUSPENDED) sp_call_exit(&((body *)self)->call, outcome == SP_RAISED);
 }
 
@@ -122,6 +138,7 @@ typedef struct step {
     bool starts;                /* asend(None): starts a body that has not started */
     bool yields;                /* a StopIteration of it carries a yielded value: the body goes on */
     bool closes;
+    sp_trace_mode before; /* of the thread, during a step */
 } step;
 
 _Static_assert(sizeof(step) <= SP_DELEGATE_SIZE, "a step fits a delegate");
@@ -133,6 +150,8 @@ static void step_enter(sp_delegate *op, bool first)
 {
     step *self = (step *)op;
     async_generator *generator = self->generator;
+    const sp_call *call = &generator->call;
+    if (call->trace != SP_TRACE_DEFAULT) self->before = sp_call_trace(call->region, call->trace);
     if (self->closes) generator->closed = true;
     if (!first || !self->starts || atomic_load_explicit(&generator->ended, memory_order_relaxed)) return;
     if (!atomic_exchange_explicit(&generator->started, true, memory_order_relaxed)) sp_call_enter(&generator->call);
@@ -142,6 +161,7 @@ static void step_leave(sp_delegate *op, sp_outcome outcome)
 {
     step *self = (step *)op;
     async_generator *generator = self->generator;
+    if (generator->call.trace != SP_TRACE_DEFAULT) sp_trace_mode_set(self->before);
     if (outcome == SP_SUSPENDED) return;
     const bool started = atomic_load_explicit(&generator->started, memory_order_relaxed);
     /* A StopIteration thrown into a body that has not started comes back as it is, and is no yielded value. */
@@ -355,7 +375,7 @@ static void call_begin(sp_call *call, sp_region_object *region, sp_open *open, P
     open->slot = NULL;
 }
 
-static PyObject *async_generator_new(PyObject *inner, sp_region_object *region, sp_open *open, PyObject *note)
+static PyObject *async_generator_new(PyObject *inner, sp_region_object *region, sp_open *open, PyObject *note, sp_trace_mode trace)
 {
     async_generator *self = PyObject_GC_New(async_generator, async_generator_type);
     if (self == NULL) return NULL;
@@ -363,11 +383,12 @@ static PyObject *async_generator_new(PyObject *inner, sp_region_object *region, 
     self->inner = Py_NewRef(inner);
     atomic_init(&self->started, open != NULL);
     call_begin(&self->call, region, open, note);
+    self->call.trace = trace;
     PyObject_GC_Track(self);
     return (PyObject *)self;
 }
 
-static PyObject *body_new(PyObject *inner, sp_region_object *region, sp_open *open, PyObject *note)
+static PyObject *body_new(PyObject *inner, sp_region_object *region, sp_open *open, PyObject *note, sp_trace_mode trace)
 {
     const int kind = sp_delegate_kind_of(inner);
     if (kind < 0) {
@@ -378,14 +399,15 @@ static PyObject *body_new(PyObject *inner, sp_region_object *region, sp_open *op
     if (self == NULL) return NULL;
     if (open) atomic_store_explicit(&self->base.state, SP_STEP_STARTED, memory_order_relaxed);
     call_begin(&self->call, region, open, note);
+    self->call.trace = trace;
     return (PyObject *)self;
 }
 
-PyObject *sp_body_wrap(PyObject *inner, sp_region_object *region, sp_open *open, PyObject *note)
+PyObject *sp_body_wrap(PyObject *inner, sp_region_object *region, sp_open *open, PyObject *note, sp_trace_mode trace)
 {
     const bool is_async_generator = PyAsyncGen_CheckExact(inner) || Py_IS_TYPE(inner, async_generator_type);
     PyObject *wrapped = is_async_generator
-        ? async_generator_new(inner, region, open, note) : body_new(inner, region, open, note);
+        ? async_generator_new(inner, region, open, note, trace) : body_new(inner, region, open, note, trace);
     if (wrapped == NULL) Py_XDECREF(note);
     Py_DECREF(inner);
     return wrapped;

@@ -8,6 +8,7 @@
 #define SP_PYTHON_COROUTINE_H
 
 #include "python/delegate.h"
+#include "python/function_tracer.h"
 #include "python/region.h"
 
 /* One recorded call, from entry to the report of its end. Embedded in what lives as long as the call. */
@@ -15,6 +16,7 @@ typedef struct sp_call {
     sp_region_object *region; /* owned */
     PyObject *note;           /* owned; what sp_call_note made, or NULL */
     sp_open open;
+    sp_trace_mode trace;      /* whether functions that it calls are traced */
 } sp_call;
 
 /*
@@ -35,9 +37,12 @@ void sp_call_exit(sp_call *call, bool raised);
 /*
  * Stand for `body` (stolen), which a call just returned: a coroutine, generator or asynchronous generator, or something
  * coroutine-like. `open` (may be NULL) is a call that began already, taken over on success. `note` (may be NULL) is
- * stolen. NULL with an exception set; `body` itself when it is none of these.
+ * stolen. `trace` is that of the call. NULL with an exception set; `body` itself when it is none of these.
  */
-PyObject *sp_body_wrap(PyObject *body, sp_region_object *region, sp_open *open, PyObject *note);
+PyObject *sp_body_wrap(PyObject *body, sp_region_object *region, sp_open *open, PyObject *note, sp_trace_mode trace);
+
+/* Set the calling thread's mode to what the call wants; what it was. Never raises. */
+sp_trace_mode sp_call_trace(const sp_region_object *region, sp_trace_mode trace);
 
 int sp_python_add_coroutine(PyObject *module);
 

@@ -23,6 +23,8 @@ typedef struct profiled {
     PyObject *dict;      /* __dict__ */
     PyObject *overrides; /* of the attributes in `copied` that were set, or NULL */
     PyObject *weakrefs;
+    uint8_t kind;  /* call_kind */
+    uint8_t trace; /* sp_trace_mode: whether functions that it calls are traced */
 } profiled;
 
 static PyTypeObject *function_type;   /* ProfiledFunction */
@@ -67,7 +69,7 @@ static PyObject *call_plain_annotated(PyObject *op, PyObject *const *args, size_
 {
     const profiled *self = (profiled *)op;
     if (!is_recording(self)) return forward(self, args, nargsf, kwnames);
-    sp_call call = {self->region, NULL, {NULL, NULL}};
+    sp_call call = {.region = self->region};
     call.note = sp_call_note(self->annotate, self->name, args, nargsf, kwnames);
     if (call.note == NULL) return NULL;
     sp_call_enter(&call);
@@ -92,23 +94,25 @@ static PyObject *call_body(PyObject *op, PyObject *const *args, size_t nargsf, P
         Py_XDECREF(note);
         return NULL;
     }
-    return sp_body_wrap(body, self->region, NULL, note);
+    return sp_body_wrap(body, self->region, NULL, note, (sp_trace_mode)self->trace);
 }
 
 static PyObject *call_uncertain(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     const profiled *self = (profiled *)op;
     if (!is_recording(self)) return forward(self, args, nargsf, kwnames);
-    sp_call call = {self->region, NULL, {NULL, NULL}};
+    sp_call call = {.region = self->region};
     if (self->annotate) {
         call.note = sp_call_note(self->annotate, self->name, args, nargsf, kwnames);
         if (call.note == NULL) return NULL;
     }
     sp_call_enter(&call);
+    const sp_trace_mode before = self->trace ? sp_call_trace(self->region, (sp_trace_mode)self->trace) : SP_TRACE_DEFAULT;
     PyObject *result = forward(self, args, nargsf, kwnames);
+    if (self->trace) sp_trace_mode_set(before);
     if (result && call.open.slot) {
         /* Taken over by the body that was returned, if it is one. */
-        PyObject *wrapped = sp_body_wrap(Py_NewRef(result), self->region, &call.open, Py_XNewRef(call.note));
+        PyObject *wrapped = sp_body_wrap(Py_NewRef(result), self->region, &call.open, Py_XNewRef(call.note), (sp_trace_mode)self->trace);
         Py_SETREF(result, wrapped);
     }
     if (call.open.slot) sp_call_exit(&call, result == NULL);
@@ -116,12 +120,23 @@ static PyObject *call_uncertain(PyObject *op, PyObject *const *args, size_t narg
     return result;
 }
 
-static vectorcallfunc call_of_kind(call_kind kind, bool annotated)
+/* What the call says about tracing is in force as long as it lasts. */
+static PyObject *call_plain_traced(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    switch (kind) {
+    const profiled *self = (profiled *)op;
+    if (!is_recording(self)) return forward(self, args, nargsf, kwnames);
+    const sp_trace_mode before = sp_call_trace(self->region, (sp_trace_mode)self->trace);
+    PyObject *result = self->annotate ? call_plain_annotated(op, args, nargsf, kwnames) : call_plain(op, args, nargsf, kwnames);
+    sp_trace_mode_set(before);
+    return result;
+}
+
+static vectorcallfunc call_of_kind(const profiled *self)
+{
+    switch ((call_kind)self->kind) {
     case CALL_BODY: return call_body;
     case CALL_UNCERTAIN: return call_uncertain;
-    default: return annotated ? call_plain_annotated : call_plain;
+    default: return self->trace ? call_plain_traced : self->annotate ? call_plain_annotated : call_plain;
     }
 }
 
@@ -173,10 +188,7 @@ static bool is_marked(PyObject *callable)
 
 static call_kind kind_of(PyObject *callable)
 {
-    if (is_profiled(callable)) {
-        const vectorcallfunc call = ((profiled *)callable)->vectorcall;
-        return call == call_body ? CALL_BODY : call == call_uncertain ? CALL_UNCERTAIN : CALL_PLAIN;
-    }
+    if (is_profiled(callable)) return (call_kind)((profiled *)callable)->kind;
     if (PyFunction_Check(callable)) {
         if (code_makes_body(callable)) return CALL_BODY;
         return is_marked(callable) ? CALL_UNCERTAIN : CALL_PLAIN;
@@ -254,7 +266,7 @@ failed:
 }
 
 /* A profiled callable around `callable`, for a region that exists. */
-static PyObject *profiled_new(PyObject *callable, sp_region_object *region, PyObject *name, PyObject *annotate)
+static PyObject *profiled_new(PyObject *callable, sp_region_object *region, PyObject *name, PyObject *annotate, uint8_t trace)
 {
     PyObject *dict = initial_dict(callable);
     if (dict == NULL) return NULL;
@@ -265,17 +277,20 @@ static PyObject *profiled_new(PyObject *callable, sp_region_object *region, PyOb
         Py_DECREF(dict);
         return NULL;
     }
-    self->vectorcall = call_of_kind(kind_of(callable), annotate != NULL);
+    self->kind = (uint8_t)kind_of(callable);
+    self->trace = trace;
     self->function = Py_NewRef(callable);
     self->region = (sp_region_object *)Py_NewRef((PyObject *)region);
     self->name = Py_NewRef(name);
     self->annotate = Py_XNewRef(annotate);
     self->dict = dict;
+    self->vectorcall = call_of_kind(self);
     return (PyObject *)self;
 }
 
 typedef struct wrapping {
     PyObject *recorder, *name, *tags, *annotate;
+    uint8_t trace;
 } wrapping;
 
 static PyObject *wrap(const wrapping *how, PyObject *target);
@@ -289,7 +304,8 @@ static PyObject *wrap_callable(const wrapping *how, PyObject *callable)
     region = sp_recorder_region(how->recorder, name, how->tags, code ? ((PyCodeObject *)code)->co_filename : NULL,
                                 code ? ((PyCodeObject *)code)->co_firstlineno : -1, NULL);
     if (region == NULL) goto done;
-    result = profiled_new(callable, (sp_region_object *)region, name, how->annotate);
+    if (code) sp_function_tracer_skip(code, (sp_recorder_object *)how->recorder);
+    result = profiled_new(callable, (sp_region_object *)region, name, how->annotate, how->trace);
 done:
     Py_XDECREF(region);
     Py_XDECREF(code);
@@ -374,15 +390,18 @@ static PyObject *wrap(const wrapping *how, PyObject *target)
 
 static PyObject *core_wrap(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"recorder", "function", "name", "tags", "annotate", NULL};
-    wrapping how = {NULL, Py_None, Py_None, Py_None};
-    PyObject *function;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|OOO:wrap", names, sp_recorder_type, &how.recorder, &function,
-                                     &how.name, &how.tags, &how.annotate)) {
+    static char *names[] = {"recorder", "function", "name", "tags", "annotate", "recursive", NULL};
+    wrapping how = {NULL, Py_None, Py_None, Py_None, SP_TRACE_DEFAULT};
+    PyObject *function, *recursive = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|OOOO:wrap", names, sp_recorder_type, &how.recorder, &function,
+                                     &how.name, &how.tags, &how.annotate, &recursive)) {
         return NULL;
     }
     if (how.name == Py_None) how.name = NULL;
     if (how.annotate == Py_None) how.annotate = NULL;
+    const int traced = recursive == Py_None ? 0 : PyObject_IsTrue(recursive);
+    if (traced < 0) return NULL;
+    if (recursive != Py_None) how.trace = traced ? SP_TRACE_ON : SP_TRACE_OFF;
     return wrap(&how, function);
 }
 
@@ -433,12 +452,14 @@ static int profiled_setattro(PyObject *op, PyObject *name, PyObject *value)
     if (is_shared < 0) return -1;
     if (is_shared) {
         if (PyObject_SetAttr(self->function, name, value) < 0) return -1;
-        self->vectorcall = call_of_kind(kind_of(self->function), self->annotate != NULL);
+        self->kind = (uint8_t)kind_of(self->function);
+        self->vectorcall = call_of_kind(self);
         return 0;
     }
     if (PyObject_GenericSetAttr(op, name, value) < 0) return -1;
     if (self->vectorcall != call_body && PySet_Contains(marks, name) > 0) {
-        self->vectorcall = call_of_kind(value ? CALL_UNCERTAIN : kind_of(self->function), self->annotate != NULL);
+        self->kind = (uint8_t)(value ? CALL_UNCERTAIN : kind_of(self->function));
+        self->vectorcall = call_of_kind(self);
     }
     return 0;
 }
@@ -459,7 +480,7 @@ static PyObject *descriptor_get(PyObject *op, PyObject *object, PyObject *type)
         Py_DECREF(bound);
         return Py_NewRef(op);
     }
-    PyObject *result = profiled_new(bound, self->region, self->name, self->annotate);
+    PyObject *result = profiled_new(bound, self->region, self->name, self->annotate, self->trace);
     Py_DECREF(bound);
     return result;
 }
@@ -639,8 +660,8 @@ static PyType_Spec callable_spec = {
 
 static PyMethodDef module_functions[] = {
     {"wrap", (PyCFunction)(void (*)(void))core_wrap, METH_VARARGS | METH_KEYWORDS,
-     "wrap(recorder, function, name=None, tags=None, annotate=None)\n--\n\n"
-     "``function`` as a profiled callable of its own kind."},
+     "wrap(recorder, function, name=None, tags=None, annotate=None, recursive=None)\n--\n\n"
+     "``function`` as a profiled callable of its own kind. recursive: whether functions that it calls are traced, whatever the run says."},
     {NULL, NULL, 0, NULL},
 };
 

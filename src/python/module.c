@@ -8,6 +8,7 @@
 #include "python/coroutine.h"
 #include "python/decorator.h"
 #include "python/export_object.h"
+#include "python/function_tracer.h"
 #include "python/greenlets.h"
 #include "python/hdf5_object.h"
 #include "python/manual_clock.h"
@@ -126,6 +127,7 @@ static int (*const parts[])(PyObject *) = {
     sp_python_add_thread_hook,
     sp_python_add_trio_instrument,
     sp_python_add_greenlets,
+    sp_python_add_function_tracer,
     sp_python_add_coroutine,
     sp_python_add_decorator,
     sp_python_add_task_wrapper,

@@ -2,6 +2,7 @@
 
 #include "formats/spool.h"
 #include "core/probe.h"
+#include "python/function_tracer.h"
 #include "python/greenlets.h"
 #include "python/call_probe.h"
 #include "python/native.h"
@@ -123,9 +124,11 @@ PyObject *sp_recorder_region(PyObject *self, PyObject *name, PyObject *tags, PyO
 
 PyObject *sp_source_text(PyObject *file, int line)
 {
+    const sp_trace_mode mode = sp_trace_mode_set(SP_TRACE_OFF);
     PyObject *module = PyImport_ImportModule("scope_profiler._source");
     PyObject *text = module ? PyObject_CallMethod(module, "block_text", "Oi", file, line) : NULL;
     Py_XDECREF(module);
+    sp_trace_mode_set(mode);
     if (text == NULL) PyErr_Clear();
     return text;
 }
@@ -258,6 +261,8 @@ static pthread_mutex_t hooked_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void list_hooked(sp_recorder_object *recorder)
 {
+    if (recorder->listed) return;
+    recorder->listed = true;
     pthread_mutex_lock(&hooked_lock);
     recorder->next_hooked = hooked;
     hooked = recorder;
@@ -266,6 +271,7 @@ static void list_hooked(sp_recorder_object *recorder)
 
 static void unlist_hooked(sp_recorder_object *recorder)
 {
+    recorder->listed = false;
     pthread_mutex_lock(&hooked_lock);
     for (sp_recorder_object **link = &hooked; *link; link = &(*link)->next_hooked) {
         if (*link != recorder) continue;
@@ -337,6 +343,32 @@ static int hook_run(sp_recorder_object *recorder, sp_run_object *object)
     return 0;
 }
 
+/*
+ * Trace the functions that the program calls. Where each thread has a profile hook of its own, those that start later are met as
+ * tracked ones are.
+ */
+static int trace_functions(sp_recorder_object *recorder, sp_run_object *object, PyObject *chooser, bool everywhere)
+{
+    if (watch_forks() < 0) return -1;
+    list_hooked(recorder);
+    if (sp_function_tracer_start(recorder, chooser == Py_None ? NULL : chooser, everywhere) < 0) return -1;
+#if PY_VERSION_HEX < 0x030c0000
+    if (recorder->hook) return 0;
+    PyObject *installed = sp_thread_hook_install(object);
+    if (installed == NULL) return -1;
+    sp_field_set((PyObject *)recorder, &recorder->hook, installed);
+#endif
+    return 0;
+}
+
+int sp_recorder_trace_inside(sp_recorder_object *recorder)
+{
+    sp_run_object *run = sp_recorder_current(recorder);
+    const int failed = run && recorder->open ? trace_functions(recorder, run, Py_None, false) : 0;
+    Py_XDECREF((PyObject *)run);
+    return failed;
+}
+
 static void refresh_names(sp_run *run)
 {
     PyObject *type, *value, *traceback;
@@ -361,9 +393,10 @@ static void unhook_run(sp_recorder_object *recorder, sp_run_object *object)
     /* Names of tasks that go on are taken now: nobody will follow them to a later collection. */
     if (object && recorder->hook && !sp_python_finalizing()) refresh_names(object->run);
     if (object) atomic_store(&object->run->follows, false);
+    sp_function_tracer_stop(recorder);
+    unlist_hooked(recorder);
     PyObject *hook = sp_field_take((PyObject *)recorder, &recorder->hook);
     if (hook == NULL) return;
-    unlist_hooked(recorder);
     PyObject *task_hooks = sp_field_take((PyObject *)recorder, &recorder->task_hooks);
     if (task_hooks) unhook_tasks(task_hooks);
     Py_XDECREF(task_hooks);
@@ -482,6 +515,22 @@ static PyObject *recorder_install_hooks(PyObject *self, PyObject *none)
     const int failed = run && recorder->open ? hook_run(recorder, run) : 0;
     Py_XDECREF((PyObject *)run);
     if (failed) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_trace_functions(PyObject *self, PyObject *chooser)
+{
+    sp_recorder_object *recorder = (sp_recorder_object *)self;
+    sp_run_object *run = sp_recorder_current(recorder);
+    const int failed = run && recorder->open ? trace_functions(recorder, run, chooser, true) : 0;
+    Py_XDECREF((PyObject *)run);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_stop_tracing(PyObject *self, PyObject *none)
+{
+    sp_function_tracer_stop((sp_recorder_object *)self);
     Py_RETURN_NONE;
 }
 
@@ -660,6 +709,11 @@ static PyMethodDef recorder_methods[] = {
      "Start a run and return it. Every region of this recorder records into it, objects made earlier included."},
     {"close", recorder_close, METH_NOARGS, "Stop recording; the run can still be collected."},
     {"install_hooks", recorder_install_hooks, METH_NOARGS, "Follow threads and tasks of the open run (open() does). Idempotent."},
+    {"trace_functions", recorder_trace_functions, METH_O,
+     "trace_functions(chooser)\n--\n\n"
+     "Calls of Python functions inside of regions of the open run are calls of regions too. chooser(name, file name) gives the name of\n"
+     "the region of a function that is `name` (module.qualname) by default, or None: not traced. None for all functions."},
+    {"stop_tracing", recorder_stop_tracing, METH_NOARGS, "Trace no functions any more; calls that are open stay so."},
     {"remove_hooks", recorder_remove_hooks, METH_NOARGS, "Follow no more threads and tasks; regions go on recording."},
     {"forget", recorder_forget, METH_NOARGS, "close(), and let the run and the regions go."},
     {"pause", recorder_pause, METH_NOARGS, "Record nothing until resume()."},

@@ -34,6 +34,7 @@ struct sp_recorder_object {
     PyObject *source_path; /* callable(file name) -> str, or NULL */
     PyObject *on_functions; /* called with a region's name and what region() was given as its functions, or NULL */
     PyObject *hook;        /* the thread hook that is installed, or NULL */
+    bool listed; /* among those with hooks in place */
     PyObject *task_hooks;  /* what scope_profiler._lanes has installed, or NULL */
     _Atomic(bool) capture_source;
     _Atomic(bool) paused;
@@ -63,6 +64,9 @@ static inline sp_run_object *sp_recorder_current(sp_recorder_object *recorder)
 {
     return (sp_run_object *)sp_field_get((PyObject *)recorder, &recorder->run);
 }
+
+/* Trace functions where sp_trace_mode says so (function_tracer.h), from now on. -1 with an exception. Idempotent. */
+int sp_recorder_trace_inside(sp_recorder_object *recorder);
 
 /* Let go of what the calling thread left pending when it ends. */
 void sp_thread_watch_end(void);

@@ -7,6 +7,7 @@
 #include "core/probe.h"
 #include "core/task.h"
 #include "core/totals.h"
+#include "python/function_tracer.h"
 #include "python/greenlets.h"
 #include "python/lane.h"
 #include "python/recorder.h"
@@ -401,6 +402,7 @@ uint32_t sp_region_bind(sp_region_object *region, uint64_t token)
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     const int saved = errno;
+    const sp_trace_mode mode = sp_trace_mode_set(SP_TRACE_OFF); /* nothing of this is the program's */
     sp_recorder_object *recorder = region->recorder;
     sp_run_object *run = sp_recorder_current(recorder);
     uint32_t id = SP_REGION_OFF;
@@ -411,6 +413,7 @@ uint32_t sp_region_bind(sp_region_object *region, uint64_t token)
         atomic_store_explicit(&region->binding, token << 32 | id, memory_order_release);
     }
     Py_XDECREF((PyObject *)run);
+    sp_trace_mode_set(mode);
     errno = saved;
     PyErr_Restore(type, value, traceback);
     return id;

@@ -405,14 +405,16 @@ static PyObject *run_open_calls(PyObject *self, PyObject *none)
     sp_error error;
     const sp_status status = sp_run_open_calls(run, &ids, &count, &error);
     if (status != SP_OK) return sp_python_raise(status, &error, NULL);
-    PyObject *names = PyList_New((Py_ssize_t)count);
+    PyObject *names = PyList_New(0);
     for (size_t i = 0; names && i < count; i++) {
         pthread_mutex_lock(&run->lock);
         const char *name = run->regions[ids[i]]->name;
+        const bool function = run->regions[ids[i]]->function;
         pthread_mutex_unlock(&run->lock);
+        if (function) continue;
         PyObject *text = PyUnicode_FromString(name);
-        if (text == NULL) Py_CLEAR(names);
-        else PyList_SET_ITEM(names, (Py_ssize_t)i, text);
+        if (text == NULL || PyList_Append(names, text) < 0) Py_CLEAR(names);
+        Py_XDECREF(text);
     }
     free(ids);
     return names;

@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "python/function_tracer.h"
 #include "python/greenlets.h"
 #include "python/recorder.h"
 
@@ -144,6 +145,7 @@ static void thread_registered(sp_run *run, sp_thread_row *row)
     watch_end(thread);
     Py_DECREF(thread);
     if (run->tracks_tasks && atomic_load(&run->follows)) sp_greenlets_watch_thread(run);
+    sp_function_tracer_thread(run);
     PyErr_Restore(type, value, traceback);
 }
 

@@ -824,6 +824,14 @@ print(abs(own["outer"] - r["native"].total_duration) < 1e-7, abs(own["native"] -
     assert process.stdout.splitlines() == ["5", "[1, 5, 5]", "True True"]
 
 
+def test_what_recording_has_cost_is_told_for_sums_too():
+    pm = sp.ProfileManager()
+    with summed(pm) as run:
+        enter(pm, "a", 1000)
+    assert run.results.metadata["overhead_calls"] == 1001
+    assert 1_000 < run.results.metadata["overhead_ns"] < 10_000_000
+
+
 def test_the_command_line_keeps_sums_on_request(tmp_path):
     (tmp_path / "app.py").write_text("import scope_profiler as sp\nfor _ in range(5):\n    with sp.region('a'): pass\n")
     command = [sys.executable, "-m", "scope_profiler", "run", "--aggregation-mode", "-o", "p.h5", "app.py"]

@@ -285,12 +285,6 @@ def test_targets_of_every_kind(pm):
         pm.profile(3)
 
 
-def test_recursive_is_refused(pm):
-    with pytest.raises(ValueError, match="recursive"):
-        pm.profile(recursive=True)
-    pm.profile(recursive=False)(lambda: None)
-
-
 # -- instrument ----------------------------------------------------------------------------------------------------------------------
 
 

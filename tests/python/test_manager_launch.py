@@ -96,8 +96,6 @@ def test_run_script_runs_in_the_current_run(default, script):
     sp.ProfileManager.run_script("app.py", ["x"], recursive=False)
     sp.ProfileManager.run_script("app.py", recursive=False)
     assert counts(sp.finalize(verbose=False, return_results=True)) == {"in_script": 2}
-    with pytest.raises(ValueError, match="recursive"):
-        sp.ProfileManager.run_script("app.py")
 
 
 # -- profile_command --------------------------------------------------------------------------------------------------------
@@ -124,9 +122,3 @@ def test_profile_command_that_fails(default, script):
 def test_a_command_without_a_script_is_refused(default, command):
     with pytest.raises(ValueError, match="script"):
         sp.profile_command(command)
-
-
-@pytest.mark.parametrize("option", ["recursive", "all"])
-def test_options_of_later_versions_are_refused(default, option):
-    with pytest.raises(ValueError, match=option):
-        sp.profile_command("app.py", **{option: True})

@@ -69,19 +69,6 @@ def test_what_is_wrong_is_told_at_setup_by_name(pm, settings, error, words):
     assert not pm.is_configured() and not pm.is_active()
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"recursive_profile": True},
-    ],
-)  # fmt: skip
-def test_modes_of_later_versions_are_refused_by_name(pm, settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        pm.setup(**settings)
-    off = {name: type(value)() if not isinstance(value, str) else "auto" for name, value in settings.items()}
-    if "perf_events" not in off:
-        config(**off)
-
 
 @pytest.mark.parametrize(
     ("given", "kept"),
@@ -256,11 +243,8 @@ def test_flags_of_the_environment(pm, environment, value, truth):
     pm.setup_from_env(output=None)
     assert (pm._state.at_exit is not None) == truth
     environment("RECURSIVE", value)
-    if truth:
-        with pytest.raises(ValueError, match="recursive_profile"):
-            pm.setup_from_env(output=None, replace=True)
-    else:
-        pm.setup_from_env(output=None, replace=True)
+    pm.setup_from_env(output=None, replace=True)
+    assert pm.get_config().recursive_profile == truth
 
 
 # -- a configuration before a run --------------------------------------------------------------------------------------------------

@@ -21,15 +21,6 @@ DESCRIPTION = (
 USAGE = f"{PROGRAM} run [OPTIONS] SCRIPT [ARGUMENTS]\n       {PROGRAM} run [OPTIONS] -m MODULE [ARGUMENTS]"
 DEFAULT_OUTPUT = "profiling_data.h5"
 
-# Options of modes that this version does not have: known, so that they are refused by name, but not shown.
-_REFUSED = (
-    "recursive",
-    "all",
-    "include",
-    "exclude",
-    "entrypoint",
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command; the script and its arguments are cut off by split_arguments() before."""
@@ -74,16 +65,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="look at the stacks of all threads so often a second, to tell where the time outside of regions went (50 will do)",
     )
     recursive = parser.add_mutually_exclusive_group()
-    recursive.add_argument("--recursive", action="store_true", help=argparse.SUPPRESS)
-    recursive.add_argument("--no-recursive", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--all", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--include", action="append", metavar="GLOB", help=argparse.SUPPRESS
+    recursive.add_argument(
+        "--recursive", action="store_true", default=None, help="record each call of a Python function of the program"
+    )
+    recursive.add_argument(
+        "--no-recursive", dest="recursive", action="store_false", help="do not, whatever the configuration says"
     )
     parser.add_argument(
-        "--exclude", action="append", metavar="GLOB", help=argparse.SUPPRESS
+        "--all", action="store_true", help="like --recursive, with the standard library and installed packages"
     )
-    parser.add_argument("--entrypoint", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--include",
+        action="append",
+        metavar="GLOB",
+        help="of functions, only those whose module.name matches (may be repeated)",
+    )
+    parser.add_argument(
+        "--exclude", action="append", metavar="GLOB", help="of functions, not those that match (may be repeated)"
+    )
+    parser.add_argument(
+        "--entrypoint", metavar="NAME", help="the function of this name has a region of just this name"
+    )
     calls = parser.add_mutually_exclusive_group()
     calls.add_argument(
         "--mpi-calls", action="store_true", default=None, help="record the MPI calls that the program makes with mpi4py"
@@ -127,9 +129,6 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Run the program. Its exit code; an exception that leaves it is shown as Python shows it."""
-    for name in _REFUSED:
-        if getattr(arguments, name):
-            raise CommandError(f"--{name.replace('_', '-')} is not available in this version")
     if not arguments.program or arguments.program == ["-m"]:
         raise CommandError(f"no script to run (see {PROGRAM} run --help)")
     program = _find_module(arguments.program[1:]) if arguments.program[0] == "-m" else _find_script(arguments.program)
@@ -162,6 +161,7 @@ class _Recording:
             "track_threads": self._arguments.track_threads,
             "track_async": self._arguments.track_async,
             "aggregation_mode": self._arguments.aggregation_mode,
+            "recursive_profile": self._arguments.all or self._arguments.recursive,
             "use_line_profiler": self._arguments.line_profile,
             "use_memray": self._arguments.memory_profile,
             "sample_hz": self._arguments.sample_hz,
@@ -176,29 +176,53 @@ class _Recording:
             settings["output"] = DEFAULT_OUTPUT
         import warnings
 
+        try:
+            self._choose_functions()
+        except (TypeError, ValueError) as error:
+            raise CommandError(one_line(error)) from None
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", RuntimeWarning)
             try:
                 scope_profiler.setup(**settings)
             except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
                 raise CommandError(one_line(error)) from None
-        scope_profiler.ProfileManager._state.started_by = f"`{PROGRAM} run`"
+        state = scope_profiler.ProfileManager._state
+        state.started_by = f"`{PROGRAM} run`"
+        if not (state.config is not None and state.config.recursive_profile):
+            for name in ("include", "exclude", "entrypoint"):
+                if getattr(self._arguments, name):
+                    complain(f"{PROGRAM}: --{name} means nothing without --recursive or --all")
         for warning in told:  # no line of the program is to blame
             complain(f"{PROGRAM}: {one_line(warning.message)}")
         # Registered before the program's own handlers, hence called after them: at that point its threads have ended too.
         atexit.register(self.end)
 
     def around(self, code: CodeType, name: str) -> AbstractContextManager[object]:
-        """What the script runs in: where its lines are profiled, a region with its name, which counts all functions in its text."""
+        """What the script runs in: where its lines or functions are recorded, a region with its name."""
         from contextlib import nullcontext
 
         from scope_profiler import ProfileManager
 
         state = ProfileManager._state
-        if state.config is None or not state.config.use_line_profiler:
+        if state.config is None or not (state.config.use_line_profiler or state.config.recursive_profile):
             return nullcontext()
-        state.line_functions.add_text(name, code)
+        if state.config.use_line_profiler:
+            state.line_functions.add_text(name, code)
         return state.recorder.add(name)
+
+    def _choose_functions(self) -> None:
+        """Which functions are recorded, if any are."""
+        from scope_profiler import ProfileManager
+
+        from ..function_choice import FunctionChoice
+
+        arguments = self._arguments
+        ProfileManager._state.function_choice = FunctionChoice(
+            only_user_code=not arguments.all,
+            include=arguments.include or (),
+            exclude=arguments.exclude or (),
+            entrypoint=arguments.entrypoint,
+        )
 
     def end(self) -> None:
         """The last exit handler: write the profile, then see to the exit code, which no exit handler can set."""

@@ -65,10 +65,12 @@ class ThreadInfo:
     start_time, end_time
         Seconds since the start of the run; ``end_time`` is None if the thread was alive when the run was collected.
     cpu_time
-        Seconds of CPU it used, up to its end or the collection.
+        Seconds of CPU it used in its whole life, up to its end or the collection.
+    cpu_before
+        That part of it which it had used before ``start_time``, and so not in the run; 0.0 where that is not known.
     """
 
-    __slots__ = ("cpu_time", "daemon", "end_time", "ident", "index", "name", "native_id", "rank", "start_time")
+    __slots__ = ("cpu_before", "cpu_time", "daemon", "end_time", "ident", "index", "name", "native_id", "rank", "start_time")
 
     def __init__(
         self,
@@ -81,6 +83,7 @@ class ThreadInfo:
         start_ns: int,
         end_ns: int,
         cpu_ns: int,
+        cpu_before_ns: int = 0,
     ) -> None:
         self.index: int = int(index)
         self.rank: int = int(rank)
@@ -91,6 +94,12 @@ class ThreadInfo:
         self.start_time: float = _seconds(start_ns)
         self.end_time: float | None = _seconds_or_none(end_ns)
         self.cpu_time: float = _seconds(cpu_ns)
+        self.cpu_before: float = _seconds(cpu_before_ns)
+
+    @property
+    def run_cpu_time(self) -> float | None:
+        """Seconds of CPU that it used in the run; None for a thread that was killed with its process."""
+        return None if self.cpu_time < 0 else max(self.cpu_time - self.cpu_before, 0.0)
 
     @property
     def alive(self) -> bool:
@@ -222,6 +231,7 @@ _TASK_COLUMNS = (
     "running_ns",
     "suspended_ns",
 )
+_BEFORE_COLUMN = "cpu_before_ns"  # as below
 _CREATOR_COLUMNS = ("creator_thread", "creator_task")  # files of release 0.7.5 do not have them
 
 
@@ -238,9 +248,9 @@ def lane_tables_from_columns(
     (``index name ident native_id daemon start_ns end_ns cpu_ns``; ``index kind name coro_name thread_index created_ns done_ns
     steps running_ns suspended_ns``; times in ns from the start of the run, -1 unknown). A table that is not there has no rows.
     """
-    threads = [
-        ThreadInfo(index, rank, *rest) for index, *rest in _rows(tables.get("threads"), _THREAD_COLUMNS)
-    ]
+    table = tables.get("threads")
+    known: tuple[str, ...] = (*_THREAD_COLUMNS, _BEFORE_COLUMN) if table and _BEFORE_COLUMN in table else _THREAD_COLUMNS
+    threads = [ThreadInfo(index, rank, *rest) for index, *rest in _rows(table, known)]
     table = tables.get("tasks")
     known = _TASK_COLUMNS + _CREATOR_COLUMNS if table and set(table).issuperset(_CREATOR_COLUMNS) else _TASK_COLUMNS
     tasks = [TaskInfo(index, rank, *rest) for index, *rest in _rows(table, known)]

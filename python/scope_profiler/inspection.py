@@ -291,7 +291,7 @@ def print_balance(results: ProfilingResults, output: Output, regions: Iterable[M
 def print_threads(
     results: ProfilingResults, output: Output, *, ranks: Iterable[int] | None = None, limit: int | None = None
 ) -> None:
-    """The thread table: calls and time in regions against the CPU time of the whole thread."""
+    """The thread table: calls and time in regions against the CPU time that the thread used in the run."""
     threads = rows_of(results, "threads", ranks)
     totals = {
         (rank, int(row["index"])): row
@@ -307,13 +307,13 @@ def print_threads(
         _Field("thread", lambda t: f"{t.name} (daemon)" if t.daemon else t.name, number=False),
         _Field("calls", lambda t: str(int(total(t, "num_calls")))),
         _Field("regions [s]", lambda t: seconds(float(total(t, "region_time")))),
-        _Field("cpu [s]", lambda t: seconds(t.cpu_time) if t.cpu_time >= 0 else "-"),
+        _Field("cpu [s]", lambda t: seconds(t.run_cpu_time)),
         _Field("wall [s]", lambda t: seconds(t.wall_time)),
         _Field("start [s]", lambda t: seconds(t.start_time)),
         _Field("end [s]", lambda t: "alive" if t.alive else seconds(t.end_time)),
     ]
     limit = THREAD_LIMIT if limit is None else limit
-    _print_top(output, "Threads", threads, _with_rank(results, fields), limit, lambda t: t.cpu_time, "CPU time")
+    _print_top(output, "Threads", threads, _with_rank(results, fields), limit, lambda t: t.run_cpu_time or 0.0, "CPU time")
 
 
 def print_tasks(

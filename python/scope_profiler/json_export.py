@@ -136,6 +136,10 @@ def _document(results: ProfilingResults, ranks: Ranks, include: Patterns, exclud
     tables: dict[str, dict[int, Any]] = {
         "threads": {rank: [dict(zip(_THREAD, _thread(row))) for row in rows] for rank, rows in results.threads.items()},
         "tasks": {rank: [dict(zip(_TASK, _task(row))) for row in rows] for rank, rows in results.tasks.items()},
+        "thread_cpu_before": {
+            rank: {str(row.index): _ns(row.cpu_before) for row in rows if row.cpu_before > 0}
+            for rank, rows in results.threads.items()
+        },
         "task_creators": {
             rank: {str(row.index): [row.creator_thread, row.creator_task] for row in rows if row.creator_thread >= 0}
             for rank, rows in results.tasks.items()
@@ -408,7 +412,11 @@ def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
     def table(key: str) -> dict[int, Any]:
         return {int(rank): rows for rank, rows in document.get(key, {}).items()}
 
-    creators = table("task_creators")  # release 0.7.5 knows none
+    befores = table("thread_cpu_before")  # release 0.7.5 knows none
+    creators = table("task_creators")  # nor these
+
+    def thread(rank: int, row: Mapping[str, Any]) -> ThreadInfo:
+        return ThreadInfo(rank=rank, **row, cpu_before_ns=befores.get(rank, {}).get(str(row["index"]), 0))
 
     def task(rank: int, row: Mapping[str, Any]) -> TaskInfo:
         thread, maker = creators.get(rank, {}).get(str(row["index"]), (-1, -1))
@@ -430,7 +438,7 @@ def _results(document: Mapping[str, Any], path: StrPath) -> ProfilingResults:
         file_path=path,
         exclusive_totals=totals,
         event_data_available=document.get("event_data_available", True),
-        threads={r: [ThreadInfo(rank=r, **row) for row in rows] for r, rows in table("threads").items()},
+        threads={r: [thread(r, row) for row in rows] for r, rows in table("threads").items()},
         tasks={r: [task(r, row) for row in rows] for r, rows in table("tasks").items()},
     )
     results._samples = Samples({rank: _samples_group(row) for rank, row in table("samples").items()})

@@ -127,6 +127,7 @@ _THREAD_COLUMNS: dict[str, Callable[[Any], Any]] = {
     "start_ns": lambda row: _ns(row.start_time),
     "end_ns": lambda row: _ns(row.end_time),
     "cpu_ns": lambda row: _ns(row.cpu_time),
+    "cpu_before_ns": lambda row: _ns(row.cpu_before),
     "name": lambda row: row.name,
 }
 _TASK_COLUMNS: dict[str, Callable[[Any], Any]] = {

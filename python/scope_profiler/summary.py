@@ -158,8 +158,8 @@ class _Table:
 
 
 def _cpu(thread: ThreadInfo) -> str:
-    """CPU time as text; a thread that was killed with its process has none that is known."""
-    return f"{thread.cpu_time:.6f}" if thread.cpu_time >= 0 else "-"
+    """CPU time in the run as text; a thread that was killed with its process has none that is known."""
+    return "-" if thread.run_cpu_time is None else f"{thread.run_cpu_time:.6f}"
 
 
 def _seconds(ns: float | None) -> str:
@@ -566,7 +566,7 @@ def _thread_facts(results: ProfilingResults, ranks: Sequence[int], threads: Sequ
     if wall and len(ranks) == 1:
         inside = sum(usage.get((thread.rank, thread.index), (0, 0))[1] for thread in threads) / _NS
         facts.append(f"{inside / wall:.2f} inside of regions on average over {wall:.3f} s")
-    facts.append(f"{sum(max(thread.cpu_time, 0) for thread in threads):.3f} s of CPU since they began")
+    facts.append(f"{sum(thread.run_cpu_time or 0.0 for thread in threads):.3f} s of CPU")
     return ", ".join(facts)
 
 
@@ -575,7 +575,7 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
     columns = [Column("rank", number=True)] if ranked else []
     columns += [Column("#", number=True), Column("thread")]
     columns += [Column(title, number=True) for title in ("calls", "in regions [s]", "cpu [s]", "wall [s]")]
-    busiest = sorted(threads, key=lambda thread: -thread.cpu_time)[:_THREADS_SHOWN]
+    busiest = sorted(threads, key=lambda thread: -(thread.run_cpu_time or 0.0))[:_THREADS_SHOWN]
     shown = set(map(id, busiest))
     rows = []
     for thread in threads:
@@ -588,7 +588,7 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
         rows.append([*row, str(thread.index), name, format_count(calls), _seconds(covered), _cpu(thread), wall])
     lines = table(columns, rows)
     if len(threads) > len(busiest):
-        rest = sum(max(thread.cpu_time, 0) for thread in threads if id(thread) not in shown)
+        rest = sum(thread.run_cpu_time or 0.0 for thread in threads if id(thread) not in shown)
         lines.append(f"  and {len(threads) - len(busiest)} more threads with {rest:.6f} s of CPU in all")
     return lines
 

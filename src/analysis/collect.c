@@ -119,7 +119,7 @@ static bool thread_table(sp_run *run, sp_profile *profile, uint32_t rank, sp_tim
         sp_thread_info *info = &profile->threads[profile->thread_count];
         *info = (sp_thread_info){.rank = rank, .index = row->index, .ident = row->ident, .native_id = row->native_id,
                                  .daemon = row->daemon, .start_ns = relative(run, cursor, row->start),
-                                 .end_ns = relative(run, cursor, row->end), .cpu_ns = row->cpu_ns,
+                                 .end_ns = relative(run, cursor, row->end), .cpu_ns = row->cpu_ns, .cpu_before_ns = row->cpu_before_ns,
                                  .name = strdup(row->name)};
         if (info->name == NULL) return false;
         profile->thread_count++;

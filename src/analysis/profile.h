@@ -65,8 +65,16 @@ typedef struct sp_thread_info {
     int64_t index, ident, native_id;
     bool daemon;
     int64_t start_ns, end_ns, cpu_ns;
+    int64_t cpu_before_ns; /* the part of cpu_ns that was burned before start_ns; 0 where it is not known */
     char *name;
 } sp_thread_info;
+
+/* CPU ns from the start of the row on; SP_UNKNOWN: not known. */
+static inline int64_t sp_thread_run_cpu_ns(const sp_thread_info *thread)
+{
+    if (thread->cpu_ns < 0) return SP_UNKNOWN;
+    return thread->cpu_ns > thread->cpu_before_ns ? thread->cpu_ns - thread->cpu_before_ns : 0;
+}
 
 typedef struct sp_task_info {
     uint32_t rank;

@@ -466,6 +466,15 @@ static sp_run *run_of_token(uint64_t token)
     return NULL;
 }
 
+/* Whether the calling thread only begins: it has burned next to nothing, and asking the system costs as much as the rest of its row. */
+static _Thread_local bool thread_is_starting;
+
+static int64_t cpu_so_far(void)
+{
+    const int64_t cpu = sp_platform_own_cpu_ns();
+    return cpu < 0 ? 0 : cpu;
+}
+
 static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
 {
     if (run->row_count == run->row_size) {
@@ -492,7 +501,10 @@ static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
     /* The thread that opened the run was there before it did. */
     if (row->native_id == run->opener) {
         row->start = run->started;
+        row->cpu_before_ns = run->opener_cpu_ns > 0 ? run->opener_cpu_ns : 0;
         run->opener = 0;
+    } else if (!thread_is_starting) {
+        row->cpu_before_ns = cpu_so_far();
     }
     if (row->start >= run->timeline.due) sp_timeline_anchor(&run->timeline, 0);
     sp_note_anchors(run);
@@ -616,6 +628,14 @@ sp_log *sp_log_find(uint64_t token)
 sp_log *sp_run_log(sp_run *run)
 {
     return sp_log_current(run->token);
+}
+
+sp_log *sp_run_log_at_start(sp_run *run)
+{
+    thread_is_starting = true;
+    sp_log *log = sp_run_log(run);
+    thread_is_starting = false;
+    return log;
 }
 
 void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, int64_t ident, bool daemon)

@@ -48,6 +48,7 @@ sp_status sp_run_open(const sp_run_options *options, sp_switch *gate, sp_run **o
     pthread_mutex_init(&run->lock, NULL);
     run->gate = gate;
     run->opener = sp_platform_thread_id();
+    run->opener_cpu_ns = sp_platform_own_cpu_ns();
     sp_timeline_anchor(&run->timeline, 0);
     run->started = sp_clock_read();
     run->started_at = sp_sync_with_calendar();

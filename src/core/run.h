@@ -45,6 +45,7 @@ struct sp_run {
     sp_sync_point started_at; /* what the calendar clock showed then */
     bool against_rank_0;      /* or rank 0's clock, where ranks compared them at the start */
     int64_t opener; /* the system's id of the thread that opened it, until that has a row */
+    int64_t opener_cpu_ns; /* what that thread had burned then; -1: not known */
     struct sp_probe *probe; /* what else is done at every call (probe.h), or NULL; owned */
     sp_switch *gate; /* set to the token while the run records */
     _Atomic(bool) follows; /* the front end's hooks are in place: threads and tasks are to be followed */
@@ -134,6 +135,8 @@ sp_thread *sp_thread_current(void);
 
 /* The calling thread's log of an open run, made on first use (this registers the thread); NULL when the run is gone. */
 sp_log *sp_run_log(sp_run *run);
+/* The same for a thread that is just starting: all the CPU time of its life belongs to the run. */
+sp_log *sp_run_log_at_start(sp_run *run);
 
 /* Name and kind of a row as the front end knows them. `name` is copied; NULL keeps the old one. */
 void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, int64_t ident, bool daemon);

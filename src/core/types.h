@@ -132,7 +132,8 @@ typedef struct sp_thread_row {
     bool released; /* its thread is gone: end and cpu are final */
     int64_t ident, native_id;
     sp_ticks start, end; /* end == 0: alive */
-    int64_t cpu_ns;      /* final once released, else as last sampled */
+    int64_t cpu_ns;      /* of the thread's whole life: final once released, else as last sampled */
+    int64_t cpu_before_ns; /* that part of it which was burned before `start` */
     char *name;          /* owned, UTF-8 */
 } sp_thread_row;
 

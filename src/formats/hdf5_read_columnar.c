@@ -491,6 +491,16 @@ static void free_lane_numbers(int64_t **columns)
     for (int i = 0; i < LANE_NUMBERS; i++) free(columns[i]);
 }
 
+/* What is not in files of release 0.7.5, such as the lane that made each task. NULL: not known. */
+static int64_t *later_column(table *t, const char *name)
+{
+    int64_t *values = number_column(t, name, OPTIONAL);
+    for (uint64_t i = 0; values && i < t->count; i++) {
+        if (values[i] < SP_UNKNOWN) t->status = sp_input_damaged(t->input, name, "holds a number below -1");
+    }
+    return values;
+}
+
 static sp_status read_threads(sp_reader *reader)
 {
     static const char *const names[LANE_NUMBERS] = {"ranks",  "index",    "ident",  "native_id",
@@ -501,6 +511,7 @@ static sp_status read_threads(sp_reader *reader)
     if (t.status != SP_OK || t.group < 0) return t.status;
     read_lane_numbers(&t, names, c);
     char **texts = text_column(&t, "name", REQUIRED);
+    int64_t *before = later_column(&t, "cpu_before_ns");
     if (t.status == SP_OK) {
         profile->threads = calloc(t.count ? t.count : 1, sizeof *profile->threads);
         if (profile->threads == NULL) t.status = SP_ERR_NO_MEMORY;
@@ -509,25 +520,17 @@ static sp_status read_threads(sp_reader *reader)
         if (!sp_reader_wants_rank(reader, c[0][i])) continue;
         profile->threads[profile->thread_count++] = (sp_thread_info){
             .rank = (uint32_t)c[0][i], .index = c[1][i], .ident = c[2][i], .native_id = c[3][i],
-            .daemon = c[4][i] != 0, .start_ns = c[5][i], .end_ns = c[6][i], .cpu_ns = c[7][i], .name = texts[i],
+            .daemon = c[4][i] != 0, .start_ns = c[5][i], .end_ns = c[6][i], .cpu_ns = c[7][i],
+            .cpu_before_ns = before && before[i] > 0 ? before[i] : 0, .name = texts[i],
         };
         texts[i] = NULL;
     }
     profile->has_threads = t.status == SP_OK;
+    free(before);
     free_texts(texts, texts ? t.count : 0);
     free_lane_numbers(c);
     close_table(&t);
     return t.status;
-}
-
-/* The lane that made each task: not in files of release 0.7.5. NULL: not known. */
-static int64_t *creator_column(table *t, const char *name)
-{
-    int64_t *values = number_column(t, name, OPTIONAL);
-    for (uint64_t i = 0; values && i < t->count; i++) {
-        if (values[i] < SP_UNKNOWN) t->status = sp_input_damaged(t->input, name, "holds a number below -1");
-    }
-    return values;
 }
 
 static sp_status read_processes(sp_reader *reader)
@@ -573,7 +576,7 @@ static sp_status read_tasks(sp_reader *reader)
     char **kinds = text_column(&t, "kind", REQUIRED);
     char **texts = text_column(&t, "name", REQUIRED);
     char **coros = text_column(&t, "coro_name", REQUIRED);
-    int64_t *threads = creator_column(&t, "creator_thread"), *makers = creator_column(&t, "creator_task");
+    int64_t *threads = later_column(&t, "creator_thread"), *makers = later_column(&t, "creator_task");
     if (t.status == SP_OK) {
         profile->tasks = calloc(t.count ? t.count : 1, sizeof *profile->tasks);
         if (profile->tasks == NULL) t.status = SP_ERR_NO_MEMORY;

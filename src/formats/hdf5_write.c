@@ -806,6 +806,7 @@ LANE_NUMBER(thread, daemon)
 LANE_NUMBER(thread, start_ns)
 LANE_NUMBER(thread, end_ns)
 LANE_NUMBER(thread, cpu_ns)
+LANE_NUMBER(thread, cpu_before_ns)
 LANE_TEXT(thread, name)
 LANE_NUMBER(task, rank)
 LANE_NUMBER(task, index)
@@ -835,6 +836,7 @@ static void put_threads(writer *w)
     put_numbers(w, group, "start_ns", H5T_STD_I64LE, count, threads, thread_start_ns);
     put_numbers(w, group, "end_ns", H5T_STD_I64LE, count, threads, thread_end_ns);
     put_numbers(w, group, "cpu_ns", H5T_STD_I64LE, count, threads, thread_cpu_ns);
+    put_numbers(w, group, "cpu_before_ns", H5T_STD_I64LE, count, threads, thread_cpu_before_ns);
     put_texts(w, group, "name", count, threads, thread_name);
     if (group >= 0) H5Gclose(group);
 }

@@ -278,7 +278,7 @@ static void write_threads(writer *w, int64_t start)
         sp_output_text(w->out, thread->daemon ? "\",true" : "\",false");
         write_moment(w, thread->start_ns, start);
         write_moment(w, thread->end_ns, start);
-        write_known(w, thread->cpu_ns);
+        write_known(w, sp_thread_run_cpu_ns(thread));
         sp_output_char(w->out, ']');
     }
     sp_output_char(w->out, ']');

@@ -404,9 +404,11 @@ static int take_threads(sp_profile *profile, PyObject *mapping)
     if (mapping == Py_None) return 0;
     table_reader table = {mapping, UINT64_MAX};
     int64_t *c[TABLE_COLUMNS] = {0};
+    int64_t *before = NULL;
     char **texts = NULL;
     int result = -1;
-    if (table_columns(&table, names, c) < 0 || (texts = table_texts(&table, "name")) == NULL) goto done;
+    if (table_columns(&table, names, c) < 0 || take_optional_column(&table, "cpu_before_ns", &before) < 0) goto done;
+    if ((texts = table_texts(&table, "name")) == NULL) goto done;
     profile->threads = calloc(table.count ? table.count : 1, sizeof *profile->threads);
     if (profile->threads == NULL) {
         PyErr_NoMemory();
@@ -416,7 +418,8 @@ static int take_threads(sp_profile *profile, PyObject *mapping)
     for (uint64_t i = 0; i < table.count; i++) {
         profile->threads[i] = (sp_thread_info){
             .rank = (uint32_t)c[0][i], .index = c[1][i], .ident = c[2][i], .native_id = c[3][i],
-            .daemon = c[4][i] != 0, .start_ns = c[5][i], .end_ns = c[6][i], .cpu_ns = c[7][i], .name = texts[i],
+            .daemon = c[4][i] != 0, .start_ns = c[5][i], .end_ns = c[6][i], .cpu_ns = c[7][i],
+            .cpu_before_ns = before && before[i] > 0 ? before[i] : 0, .name = texts[i],
         };
     }
     free(texts);
@@ -424,6 +427,7 @@ static int take_threads(sp_profile *profile, PyObject *mapping)
     profile->has_threads = true;
     result = 0;
 done:
+    sp_column_free(before, table.count);
     free_table_columns(&table, c);
     return result;
 }

@@ -248,6 +248,7 @@ FIELD(thread, daemon)
 FIELD(thread, start_ns)
 FIELD(thread, end_ns)
 FIELD(thread, cpu_ns)
+FIELD(thread, cpu_before_ns)
 FIELD(process, rank)
 FIELD(process, pid)
 FIELD(process, clock_domain)
@@ -292,7 +293,8 @@ typedef struct field_name {
 static const field_name thread_fields[] = {
     {"ranks", thread_rank},         {"index", thread_index},       {"ident", thread_ident},
     {"native_id", thread_native_id}, {"daemon", thread_daemon},     {"start_ns", thread_start_ns},
-    {"end_ns", thread_end_ns},      {"cpu_ns", thread_cpu_ns},     {NULL, NULL},
+    {"end_ns", thread_end_ns},      {"cpu_ns", thread_cpu_ns},     {"cpu_before_ns", thread_cpu_before_ns},
+    {NULL, NULL},
 };
 
 static const field_name process_fields[] = {

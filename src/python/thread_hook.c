@@ -209,7 +209,7 @@ static int hook_bool(PyObject *self)
     PyObject *object = Py_NewRef(self);
     while (is_hook(object)) {
         const sp_hook *hook = (sp_hook *)object;
-        if (!hook->removed && !hook->run->run->inherited) sp_run_log(hook->run->run);
+        if (!hook->removed && !hook->run->run->inherited) sp_run_log_at_start(hook->run->run);
         Py_SETREF(object, behind(object));
     }
     const int truth = PyObject_IsTrue(object);

@@ -124,7 +124,8 @@ static void add_thread(sp_table *table, const sp_thread_info *thread, const sp_t
     named_cell(table, thread->name, thread->daemon, "daemon");
     sp_table_format(table, "%llu", usage ? (unsigned long long)usage->count : 0);
     seconds_cell(table, true, usage ? usage->covered : 0);
-    seconds_cell(table, thread->cpu_ns >= 0, thread->cpu_ns);
+    const int64_t cpu = sp_thread_run_cpu_ns(thread);
+    seconds_cell(table, cpu >= 0, cpu);
     seconds_cell(table, ended, sp_minus(thread->end_ns, thread->start_ns));
     seconds_cell(table, true, thread->start_ns);
     if (ended) seconds_cell(table, true, thread->end_ns);
@@ -141,7 +142,7 @@ sp_status sp_report_threads(const sp_profile *profile, const sp_selection *selec
     if (entries == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the table of threads");
     for (size_t i = 0; i < profile->thread_count; i++) {
         const sp_thread_info *thread = &profile->threads[i];
-        if (sp_selection_has_rank(selection, thread->rank)) entries[count++] = (entry){i, thread->rank, seconds(thread->cpu_ns)};
+        if (sp_selection_has_rank(selection, thread->rank)) entries[count++] = (entry){i, thread->rank, seconds(sp_thread_run_cpu_ns(thread))};
     }
     sp_status status = count ? sp_path_summary_make(profile, NULL, &summary, error) : SP_OK;
     if (count && status == SP_OK) {

@@ -238,6 +238,85 @@ def test_cpu_time_of_the_main_thread_is_that_of_its_whole_life() -> None:
     assert main.alive and not main.daemon
 
 
+def test_what_a_thread_burned_before_the_run_is_told_apart() -> None:
+    bounds: list[float] = []
+    ready, go = threading.Event(), threading.Event()
+
+    def early() -> None:
+        burn(0.05)
+        ready.set()
+        go.wait()
+        burn(0.02)
+        bounds.append(time.thread_time())
+        with sp.region("late"):
+            bounds.append(time.thread_time())
+            burn(0.01)
+
+    old = threading.Thread(target=early, name="early")
+    old.start()
+    ready.wait()
+    burn(0.05)
+    begin = time.thread_time()
+    with tracked() as run:
+        entered = time.thread_time()
+        burn(0.02)
+        new = threading.Thread(target=burn, args=(0.02,), name="new")
+        new.start()
+        new.join()
+        go.set()
+        old.join()
+        left = time.thread_time()
+    end = time.thread_time()
+    main = row(run.results, "MainThread")
+    assert begin <= main.cpu_before <= entered
+    assert left - entered <= main.run_cpu_time <= end - begin
+    late = row(run.results, "early")
+    assert bounds[0] <= late.cpu_before <= bounds[1]  # its row begins with its first region
+    assert late.run_cpu_time == pytest.approx(late.cpu_time - late.cpu_before) and late.run_cpu_time >= 0.01
+    fresh = row(run.results, "new")
+    assert fresh.cpu_before == 0.0 and fresh.run_cpu_time == fresh.cpu_time >= 0.02
+
+
+def test_the_thread_that_opens_a_run_counts_from_there() -> None:
+    begin = time.thread_time()
+    sp.setup(output=None, track_threads=True)
+    opened = time.thread_time()
+    burn(0.05)  # before its first region
+    with sp.region("first"):
+        pass
+    main = row(sp.finalize(verbose=False, return_results=True), "MainThread")
+    assert begin <= main.cpu_before <= opened and main.run_cpu_time >= 0.05
+
+
+@pytest.mark.parametrize("name", ["run.h5", "run.json"])
+def test_files_keep_what_a_thread_burned_before(tmp_path: Any, name: str) -> None:
+    burn(0.01)
+    with tracked() as run, sp.region("r"):
+        pass
+    sp.write_profile(run.results, tmp_path / name)
+    back = sp.load(tmp_path / name)
+    assert row(back, "MainThread").cpu_before == pytest.approx(row(run.results, "MainThread").cpu_before, abs=1e-9)
+    assert row(back, "MainThread").cpu_before >= 0.01
+    sp.write_profile(back, tmp_path / "again.h5")
+    assert row(sp.load(tmp_path / "again.h5"), "MainThread").run_cpu_time == row(back, "MainThread").run_cpu_time
+
+
+def test_inspect_shows_the_cpu_time_of_the_run(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from scope_profiler.cli import main as command
+
+    burn(0.2)
+    with sp.session(track_threads=True, output=tmp_path / "run.h5", verbose=False):
+        begin = time.thread_time()
+        with sp.region("r"):
+            pass
+    spent = time.thread_time() - begin
+    assert command(["inspect", str(tmp_path / "run.h5")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if " MainThread " in line]
+    assert float(line.split()[5]) <= spent + 0.02 < 0.2
+    sp.load(tmp_path / "run.h5").print_summary()
+    assert "MainThread" not in capsys.readouterr().out  # one thread alone is no concurrent run
+
+
 def test_a_thread_that_records_nothing_is_listed() -> None:
     with tracked() as run:
         thread = threading.Thread(target=burn, args=(0.02,), name="silent")

@@ -97,7 +97,7 @@ def test_every_dataset_has_the_name_type_and_values_of_schema_3(tmp_path):
             assert f["events"][name].dtype == np.dtype("<i8") and f["events"][name][:].tolist() == values, name
         threads = {"ranks": ("<u4", [0, 0]), "index": ("<i8", [0, 1]), "ident": ("<i8", [11, 2**47]),
                    "native_id": ("<i8", [21, 22]), "daemon": ("i1", [0, 1]), "start_ns": ("<i8", [1, 2]),
-                   "end_ns": ("<i8", [-1, 90]), "cpu_ns": ("<i8", [5, 6])}
+                   "end_ns": ("<i8", [-1, 90]), "cpu_ns": ("<i8", [5, 6]), "cpu_before_ns": ("<i8", [0, 0])}
         assert set(f["thread_table"]) == {*threads, "name"}
         for name, (dtype, values) in threads.items():
             assert f["thread_table"][name].dtype == np.dtype(dtype) and f["thread_table"][name][:].tolist() == values, name

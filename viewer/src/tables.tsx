@@ -123,7 +123,7 @@ export function Threads({ run }: { run: Run }) {
             <span class="with-bar"><Bar part={thread.cpu ?? 0} whole={thread.wall ?? 0} most={most} /> {percent(thread.share)}</span>
           ),
       },
-      time("cpu", "CPU", "Time that it had a processor in its whole life, before the run too", (thread) => thread.cpu),
+      time("cpu", "CPU", "Time that it had a processor in the run", (thread) => thread.cpu),
       time("wall", "Wall", "From its start to its end, or to the last call of the run", (thread) => thread.wall),
       time("covered", "In regions", "Wall time in which it was inside a call", (thread) => thread.covered),
       number("calls", "Calls", "Calls on it, its tasks' included", (thread) => thread.calls),

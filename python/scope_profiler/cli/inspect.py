@@ -193,6 +193,7 @@ _THREAD_FIELDS = (
     "end_time",
     "wall_time",
     "cpu_time",
+    "run_cpu_time",
 )
 _TASK_FIELDS = (
     "rank", "index", "kind", "name", "coro_name", "thread_index", "done", "created_time", "done_time", "wall_time", "steps",

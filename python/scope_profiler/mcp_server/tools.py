@@ -139,7 +139,8 @@ def inspect_profile(
         file_path, label, num_ranks, num_regions, total_time_seconds (the run), wall_clock_seconds (first call to last), metadata
         by group, and regions: items with one entry a call path. In it total is the time of the outermost calls together,
         exclusive is without the calls inside, coverage is the wall time during which one of the calls was open. threads and
-        coroutines are null if they were not tracked; region_time of a thread is the wall time that it spent inside of regions.
+        coroutines are null if they were not tracked; region_time of a thread is the wall time that it spent inside of regions,
+        run_cpu_time the CPU time that it used in the run, cpu_time that of its whole life.
     """
     return _inspected(_load(file_path), include, exclude, ranks, sort, top_n, full_metadata)
 
@@ -206,8 +207,12 @@ def _items(rows: Sequence[Mapping[str, Any]], limit: int) -> dict[str, Any]:
 def _threads(results: ProfilingResults, ranks: list[int] | None, limit: int) -> dict[str, Any] | None:
     """The threads, the busiest first."""
     chosen = [rank for rank in sorted(results.threads) if ranks is None or rank in ranks]
-    rows = [{"rank": rank, **row} for rank in chosen for row in results.thread_summary(rank)]
-    return _items(sorted(rows, key=lambda row: -row["cpu_time"]), limit) if rows else None
+    rows = [
+        {"rank": rank, **row, "run_cpu_time": thread.run_cpu_time}
+        for rank in chosen
+        for row, thread in zip(results.thread_summary(rank), results.threads[rank])
+    ]
+    return _items(sorted(rows, key=lambda row: -(row["run_cpu_time"] or 0.0)), limit) if rows else None
 
 
 def _coroutines(results: ProfilingResults, ranks: list[int] | None, limit: int) -> dict[str, Any] | None:

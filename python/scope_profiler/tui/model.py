@@ -356,10 +356,9 @@ def _threads(results: ProfilingResults) -> View:
     for rank, threads in sorted(results.threads.items()):
         used = {row["index"]: row for row in results.thread_summary(rank)}
         for thread in threads:
-            cpu = thread.cpu_time if thread.cpu_time >= 0 else None
             row = (
                 thread.index, f"{thread.name} (daemon)" if thread.daemon else thread.name, used[thread.index]["num_calls"],
-                used[thread.index]["region_time"], cpu, thread.wall_time, thread.start_time, thread.end_time,
+                used[thread.index]["region_time"], thread.run_cpu_time, thread.wall_time, thread.start_time, thread.end_time,
                 "alive" if thread.alive else "ended",
             )  # fmt: skip
             rows.append((rank, *row) if several else row)

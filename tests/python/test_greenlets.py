@@ -49,6 +49,7 @@ class Recording:
 
 @pytest.fixture
 def recording():
+    greenlet.settrace(None)  # that of a run which another test of this process left
     made = Recording()
     yield made
     made.recorder.forget()

@@ -738,6 +738,7 @@ static void confirm_log(sp_log *log)
             atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
         }
         if (readable == next) break;
+        sp_block_park(block);
     }
 }
 

@@ -529,7 +529,7 @@ static int finalize(sp_profiler *profiler, sp_link *link)
         if (!written || (status != SP_OK && link == NULL)) {
             set_gates(profiler, profiler->run->token);
         } else {
-            sp_run_confirm(profiler->run);
+            if (profiler->kept) sp_run_confirm(profiler->run);
             keep_statistics(profiler, whole ? whole : profiler->kept);
             sp_native_drop_run(profiler);
             sp_native_rejoin(profiler);

@@ -190,3 +190,23 @@ def test_a_child_that_exits_leaves_spool_and_file_to_its_parent(native_library, 
     assert run(native_library.compile("survivor.c", tmp_path / "program"), "forked").returncode == 0
     assert trees(sp.read_h5(tmp_path / "survivor_rank00000.h5")) == {(0, -1): [("outer", ["inner"] * 100_000)]}
     assert sorted(os.listdir(tmp_path)) == ["program", "survivor_rank00000.h5"]
+
+
+@pytest.mark.slow
+@pytest.mark.uninstrumented
+@pytest.mark.parametrize("flushes", [False, True])
+def test_memory_is_flat_however_many_calls_a_program_has(native_library, tmp_path, flushes, soak):
+    # 3 M pairs are 192 MB of records, and were 340 MB of columns.
+    pairs = 50_000_000 if soak else 3_000_000
+    program = native_library.compile("longrun.c", tmp_path / "program", "-O2")
+    done = subprocess.run(
+        [str(program), str(pairs), *["flush"] * flushes], cwd=tmp_path, capture_output=True, text=True, timeout=3600
+    )
+    assert done.returncode == 0, done.stderr
+    peak, calls, total = map(int, done.stdout.split())
+    assert peak < 64_000 and calls == pairs
+    results = sp.load(tmp_path / "longrun_rank00000.h5")
+    assert [results[name].num_calls for name in ("all", "outer", "inner")] == [1, pairs, pairs]
+    assert round(results["inner"][0].total_duration * 1e9) == total
+    assert results["all"][0].event_metadata == ({"open": True},)
+    assert sorted(os.listdir(tmp_path)) == ["longrun_rank00000.h5", "program"]

@@ -1,0 +1,43 @@
+/* Records CALLS pairs below a call that stays open, flushes halfway if told to, and prints its peak memory and its statistics. */
+#include <scope_profiler.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static long peak_kb(void)
+{
+    char line[256];
+    long kb = -1;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status)) {
+        if (strncmp(line, "VmHWM:", 6) == 0) kb = atol(line + 6);
+    }
+    if (status) fclose(status);
+    return kb;
+}
+
+int main(int count, char **arguments)
+{
+    const long pairs = atol(arguments[1]);
+    const int flushes = count > 2;
+    sp_region_stats before, after;
+    if (sp_init("longrun", 0)) return 1;
+    const int all = sp_region("all"), outer = sp_region("outer"), inner = sp_region("inner");
+    sp_begin(all);
+    for (long i = 0; i < pairs; i++) {
+        sp_begin(outer);
+        sp_begin(inner);
+        sp_end(inner);
+        sp_end(outer);
+        if (flushes && i == pairs / 2 && sp_flush()) return 2;
+    }
+    sp_profiler_get_region_stats(sp_default_profiler(), inner, &before);
+    if (sp_finalize()) return 3;
+    sp_profiler_get_region_stats(sp_default_profiler(), inner, &after);
+    if (memcmp(&before, &after, sizeof after)) return 4;
+    printf("%ld %" PRId64 " %" PRId64 "\n", peak_kb(), after.calls, after.total_ns);
+    sp_profiler_get_region_stats(sp_default_profiler(), all, &after);
+    return after.calls == 0 ? 0 : 5; /* of completed calls */
+}

@@ -30,6 +30,8 @@ COLUMNS = (
 SCALINGS = ("strong", "weak", "both")
 SPEEDUP_AXES = ("auto", "ranks", "nodes", "threads", "cores")
 
+_MOST_SAMPLED = 2000  # rows of the table of samples
+
 _AXIS_WORDS = {"ranks": "MPI ranks", "nodes": "nodes", "threads": "OpenMP threads", "cores": "cores"}
 
 
@@ -113,10 +115,29 @@ def create_html_report(
     if pages:
         together["links"] = [[label, _address(page)] for (label, _), page in zip(labelled_runs, pages)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    for one, page in zip(exported, pages):
-        _write([one], page, options)
-    _write(exported, path, together if len(runs) > 1 else options)
+    sampled = [_samples(run, ranks) for run in runs]
+    for one, rows, page in zip(exported, sampled, pages):
+        _write([one], page, _with_samples(options, [rows]))
+    _write(exported, path, _with_samples(together if len(runs) > 1 else options, sampled))
     return path
+
+
+def _samples(run: ProfilingResults, ranks: Ranks) -> list[list[Any]]:
+    """What its sampler saw, as viewer/src/report.ts has it: by thread, region and function, those with the most time."""
+    wanted = None if ranks is None else {ranks} if isinstance(ranks, int) else set(ranks)
+    sums: dict[tuple[Any, ...], list[float]] = {}
+    for row in run.samples:
+        if wanted is None or row.rank in wanted:
+            leaf = row.stack[-1]
+            into = sums.setdefault((row.rank, row.thread, row.region, leaf.function, f"{leaf.file}:{leaf.first_line}"), [0, 0.0, 0.0])
+            for index, value in enumerate((row.samples, row.time, row.cpu_time)):
+                into[index] += value
+    most = sorted(sums.items(), key=lambda item: -item[1][1])[:_MOST_SAMPLED]
+    return [[*key, int(samples), round(time * 1e9), round(cpu * 1e9)] for key, (samples, time, cpu) in most]
+
+
+def _with_samples(options: dict[str, Any], rows: list[list[list[Any]]]) -> dict[str, Any]:
+    return {**options, "samples": rows} if any(rows) else options
 
 
 def _write(runs: list[Exported], path: Path, options: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from array import array
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from large_run import large_run
 
 from export_helpers import region, results_of, task, thread
 from scope_profiler import create_html_report
+from scope_profiler.stack_samples import Samples
 
 MS = 1_000_000
 HOSTILE = "</script><script>window.hacked=1</script>\u202e\"'<img src=x onerror='window.hacked=2'>\x07&amp;\n"
@@ -239,6 +241,27 @@ def test_cpu_time_from_before_the_run_is_no_share_of_it(tmp_path, open_page):
     open_tab(page, "threads")
     shares = dict(zip(column(page, "name"), column(page, "share")))
     assert {name: share.strip() for name, share in shares.items()} == {"MainThread": "–", "worker": "10.0 %"}
+
+
+def test_samples_have_a_table_where_there_are_any(small, tmp_path, open_page):
+    assert not small.run("return document.querySelector('#tab-samples') !== null")
+    run = results_of({"in": {0: region([0], [10 * MS], [0], [-1])}}, metadata={"start_time_ns": 0})
+    columns = {
+        "thread_names": ["MainThread", "idle"], "thread_index": [0, 1], "region_names": ["in"],
+        "stack_callers": [-1, 0, 0], "stack_functions": ["<module>", "solve", "wait"], "stack_files": ["a.py"] * 3,
+        "stack_first_lines": [1, 10, 20], "threads": [0, 0, 1], "regions": [-1, 0, -1], "stacks": [1, 1, 2], "lines": [11, 12, 21],
+        "counts": [3, 2, 5], "wall_ns": [30 * MS, 20 * MS, 50 * MS], "cpu_ns": [30 * MS, 10 * MS, 0],
+    }  # fmt: skip
+    datasets = {
+        name: ((len(values),), values if isinstance(values[0], str) else array("q", values)) for name, values in columns.items()
+    }
+    run._samples = Samples({0: {"attributes": {"hz": 100.0}, "datasets": datasets, "groups": {}}})
+    page = show(page=None, run=run, tmp_path=tmp_path, open_page=open_page)
+    open_tab(page, "samples")
+    assert column(page, "name") == ["wait", "solve", "solve"] and column(page, "place") == ["a.py:20", "a.py:10", "a.py:10"]
+    assert column(page, "thread") == ["idle", "MainThread", "MainThread"] and column(page, "region") == ["–", "–", "in"]
+    assert column(page, "time") == ["50.00 ms", "30.00 ms", "20.00 ms"] and column(page, "samples") == ["5", "3", "2"]
+    page.clean()
 
 
 def test_tasks_have_a_table(small):

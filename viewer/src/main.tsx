@@ -10,11 +10,11 @@ import { everyLane, lanePath, readRun, type Lane, type Run } from "./model";
 import { readReport } from "./report";
 import * as state from "./state";
 import "./style.css";
-import { Chip, Regions, Tasks, Threads } from "./tables";
+import { Chip, Regions, Samples, Tasks, Threads } from "./tables";
 import { exposed, Timeline } from "./timeline";
 
 const TITLES: Record<state.Tab, string> = {
-  timeline: "Timeline", flame: "Flame graph", regions: "Regions", threads: "Threads", tasks: "Tasks", compare: "Compare", run: "Run",
+  timeline: "Timeline", flame: "Flame graph", regions: "Regions", threads: "Threads", tasks: "Tasks", samples: "Samples", compare: "Compare", run: "Run",
 };
 
 function tabsOf(run: Run): state.Tab[] {
@@ -23,6 +23,7 @@ function tabsOf(run: Run): state.Tab[] {
   if (charts && run.ranks.length > 0) tabs.push("timeline");
   if (charts && (run.ranks.length > 0 || run.data.nodes?.length)) tabs.push("flame");
   tabs.push("regions", "threads", "tasks");
+  if (state.options.value.samples?.[run.index]?.length) tabs.push("samples");
   if (state.runs.value.length > 1) tabs.push("compare");
   return [...tabs, "run"];
 }
@@ -214,6 +215,7 @@ function View({ run, tab }: { run: Run; tab: state.Tab }) {
     case "regions": return <Regions key={run.index} run={run} />;
     case "threads": return <Threads key={run.index} run={run} />;
     case "tasks": return <Tasks key={run.index} run={run} />;
+    case "samples": return <Samples key={run.index} run={run} />;
     case "compare": return <Compare runs={state.runs.value} />;
     case "run": return <About run={run} />;
   }

@@ -1,7 +1,14 @@
 // What the writer of the page put into it (src/formats/html_report.c), as it stands there. Times are ns from the origin of
 // the run unless said otherwise; null: not known.
 
+/** What a sampler saw of a thread: inside of which region (null: of none), in which function, how often, and what time in ns that stands for. */
+export type SampleRow = [
+  rank: number, thread: string, region: string | null, name: string, place: string, samples: number, time: number, cpu: number,
+];
+
 export interface Options {
+  /** By run; missing where no run has any. */
+  samples?: SampleRow[][];
   /** Pages about each of the runs, and where they are. */
   links?: [title: string, href: string][];
   sort?: string;

@@ -6,7 +6,7 @@ import { duration, visible } from "./format";
 import { everyLane, lanePath, type Lane, type Run } from "./model";
 import type { Options } from "./report";
 
-export type Tab = "timeline" | "flame" | "regions" | "threads" | "tasks" | "compare" | "run";
+export type Tab = "timeline" | "flame" | "regions" | "threads" | "tasks" | "samples" | "compare" | "run";
 export type Theme = "auto" | "light" | "dark";
 
 export interface Selected {

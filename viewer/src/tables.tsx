@@ -1,8 +1,9 @@
-// Regions, threads and tasks as tables.
+// Regions, threads, tasks and samples as tables.
 import { useMemo } from "preact/hooks";
 import { css } from "./colour";
 import { count, duration, percent, visible } from "./format";
 import { everyLane, type Lane, type Region, type Run, type Task, type Thread } from "./model";
+import type { SampleRow } from "./report";
 import * as state from "./state";
 import { Table, type Column } from "./table";
 
@@ -181,4 +182,33 @@ export function Tasks({ run }: { run: Run }) {
       onOpen={(task) => showLane(run, (lane) => lane.task === task)}
     />
   );
+}
+
+export function Samples({ run }: { run: Run }) {
+  const all = state.options.value.samples?.[run.index] ?? [];
+  const text = state.search.value.trim().toLowerCase();
+  const columns = useMemo<Column<SampleRow>[]>(() => {
+    const most = all.reduce((most, row) => Math.max(most, row[6]), 1);
+    const columns: Column<SampleRow>[] = [
+      { key: "name", title: "Function", value: (row) => visible(row[3]), cell: (row) => <span class="name">{visible(row[3])}</span> },
+      { key: "place", title: "Defined in", value: (row) => visible(row[4]), cell: (row) => <span class="name">{visible(row[4])}</span> },
+      { key: "region", title: "Region", about: "The innermost region that was open; –: none", value: (row) => (row[2] === null ? null : visible(row[2])) },
+      number("rank", "Rank", "Its process", (row) => row[0]),
+      { key: "thread", title: "Thread", value: (row) => visible(row[1]) },
+      {
+        key: "share", title: "CPU of time", about: "The length is the time that was spent there; in the solid part the thread had a processor", number: true,
+        value: (row) => (row[6] > 0 ? row[7] / row[6] : null),
+        cell: (row) => <Bar part={row[7]} whole={row[6]} most={most} />,
+      },
+      time("time", "Time", "Wall clock that the samples stand for", (row) => row[6]),
+      time("cpu", "CPU", "Processor time in it; the rest was waited", (row) => row[7]),
+      number("samples", "Samples", "How often the thread was seen there", (row) => row[5]),
+    ];
+    return columns.filter((column) => column.key !== "rank" || new Set(all.map((row) => row[0])).size > 1);
+  }, [all]);
+  const rows = useMemo(
+    () => (text === "" ? all : all.filter((row) => `${visible(row[3])} ${visible(row[4])} ${visible(row[1])} ${visible(row[2] ?? "")}`.toLowerCase().includes(text))),
+    [all, text],
+  );
+  return <Table label="Samples" rows={rows} columns={columns} sort="time" keyOf={(row) => row.slice(0, 5).join("\n")} />;
 }

@@ -93,7 +93,8 @@ def run_bounded(command: Sequence[str], timeout: float, stop: Event | None = Non
 @contextmanager
 def ending_with_this_process() -> Iterator[None]:
     """While this is entered, a signal that ends this process ends what it runs first. For the main thread."""
-    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    ends = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    numbers = [number for number in ends if signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, _end_all)
     try:

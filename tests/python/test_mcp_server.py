@@ -374,6 +374,14 @@ def pids_of(directory: Path) -> list[int]:
     return list(map(int, (directory / "pids").read_text().split()))
 
 
+def test_every_function_is_recorded_when_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import textwrap\ndef mine(): return textwrap.fill('a b ' * 50)\nmine()\n")
+    own, whole = map(value, ask(tmp_path, *(("run_profile", {"script_path": "app.py", "only_user_code": one, "top_n": 0}) for one in (True, False))))
+    assert own["regions"]["items"] == []  # the script marks none
+    names = [item["name"] for item in whole["regions"]["items"]]
+    assert any("mine" in name for name in names) and any("fill" in name for name in names)
+
+
 def test_the_time_limit_ends_the_run_with_all_that_it_started(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(SLEEPER)
     (answer,) = ask(tmp_path, ("run_profile", {"script_path": "app.py", "timeout_seconds": 3, "output_path": "out.h5"}))
@@ -413,8 +421,8 @@ def test_a_call_does_not_keep_others_waiting_and_can_be_cancelled(tmp_path: Path
     assert alive == [True, True]
 
 
-@pytest.mark.parametrize("end", ["close", "terminate"])
-def test_the_end_of_the_server_ends_what_it_runs(tmp_path: Path, end: str) -> None:
+@pytest.mark.parametrize("end", [None, signal.SIGTERM, signal.SIGINT])
+def test_the_end_of_the_server_ends_what_it_runs(tmp_path: Path, end: signal.Signals | None) -> None:
     (tmp_path / "app.py").write_text(SLEEPER)
     with subprocess.Popen(SERVER, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
         assert server.stdin is not None and server.stdout is not None
@@ -427,12 +435,12 @@ def test_the_end_of_the_server_ends_what_it_runs(tmp_path: Path, end: str) -> No
             server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
             server.stdin.flush()
         pids = pids_of(tmp_path)
-        if end == "close":
+        if end is None:
             server.stdin.close()
         else:
-            server.send_signal(signal.SIGTERM)
+            server.send_signal(end)
         assert eventually(lambda: not any(map(is_alive, pids)))
-        assert server.wait(30) == (0 if end == "close" else -signal.SIGTERM)
+        assert server.wait(30) == (0 if end is None else -end)
 
 
 def test_the_tools_need_no_package(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,7 +19,6 @@ from pydantic import ValidationError
 
 from scope_profiler import __version__
 from scope_profiler.bounded_process import ending_with_this_process
-from scope_profiler.cli import INTERRUPTED
 from scope_profiler.cli.terminal import one_line
 from scope_profiler.mcp_server import tools
 
@@ -116,11 +116,10 @@ def serve(arguments: Sequence[str] | None = None) -> int:
             print(file=stream)
         return code
     _keep_the_protocol_apart()
-    try:
-        with ending_with_this_process():
-            create_server().run()
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    # Ctrl-C is no exception here: the thread that waits for input would not hear of it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with ending_with_this_process():
+        create_server().run()
     return 0
 
 

@@ -86,6 +86,8 @@ class Run:
     def counters(self) -> tuple[dict[str, tuple[int, list[tuple[int, int, int]]]], int] | None:
         """Since the run began, by region: calls, and of each event its value, ns enabled and ns running. And the calls that were not
         counted. None unless the run counts events."""
+    def end_counters(self) -> None:
+        """Close what counts events; what was counted stays."""
     def open_calls(self) -> list[str]:
         """Names of the regions of calls that are open now, one entry per open call."""
     def call_counts(self) -> dict[str, int]:

@@ -409,7 +409,13 @@ def perf_events() -> str:
     if not fails:
         return text
     reason = next(problem for problem in problems.values() if problem is not None).removeprefix("perf_events: ")
-    raise Limited(f"{text}; not {', '.join(fails)} ({reason})", "lower perf_event_paranoid, or use a machine with counters")
+    permitted = "does not let" not in reason
+    advice = "use a machine with counters, or a virtual one that hands them on" if permitted else _PERMISSION
+    kind = Limited if works else Missing
+    raise kind(f"{text}; not {', '.join(fails)} ({reason})", advice)
+
+
+_PERMISSION = "as root: sysctl kernel.perf_event_paranoid=1, or give the program the capability CAP_PERFMON"
 
 
 def line_profiler() -> str:

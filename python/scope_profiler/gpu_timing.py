@@ -142,8 +142,12 @@ def resolve_gpu_timing_backend(backend: Any = "auto") -> Any:
         try:
             return kind()
         except (ImportError, RuntimeError) as error:
-            reasons.append(str(error))
+            reasons.append(f"{kind.name}: {_reason(error)}")
     raise RuntimeError(f"use_gpu_timing: no backend works here: {'; '.join(reasons)}")
+
+
+def _reason(error: Exception) -> str:
+    return "not installed" if isinstance(error.__cause__, ModuleNotFoundError) else str(error)
 
 
 class GPUTiming(Mode):

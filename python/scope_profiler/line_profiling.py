@@ -6,9 +6,7 @@ those that ``region()`` was given, and the function (or module) that a ``with`` 
 
 from __future__ import annotations
 
-import sys
-
-from .modes import Mode
+from .modes import Mode, caller
 from .tags import ROOT_REGION
 
 TYPE_CHECKING = False
@@ -59,7 +57,7 @@ class LineProfiling(Mode):
             lines.known = len(codes)
             for code in list(codes):
                 lines.register(code)
-        lines.register_caller(sys._getframe(1), decorated=codes is not None)
+        lines.register_caller(caller(), decorated=codes is not None)
         lines.profiler.enable_by_count()
         return lines.profiler, thread
 

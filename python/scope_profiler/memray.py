@@ -105,6 +105,8 @@ class AllocationTrace(Mode):
         if not os.access(directory, os.W_OK):
             what = "is not writable" if os.path.isdir(directory) else "does not exist"
             raise OSError(f"memory_profile_path: the directory {directory} {what}")
+        if config.writes_file and os.path.abspath(path) == os.path.abspath(config.file_path):
+            raise ValueError(f"memory_profile_path: {path!r} is where the profile goes")
         self.path = config.memory_profile_path = path
         self._tracker = MemrayAllocationTracker(
             path,

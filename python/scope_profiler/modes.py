@@ -12,6 +12,7 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
     from typing import Any
 
     from ._core import Profile, Run
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     Group = dict[str, Any]
 
-__all__ = ["Mode", "Modes"]
+__all__ = ["Mode", "Modes", "caller"]
 
 
 class Mode:
@@ -168,6 +169,16 @@ class Modes:
 
     def __bool__(self) -> bool:
         return bool(self._modes)
+
+
+def caller() -> FrameType | None:
+    """The frame of the program that begins a call, for ``enter``; None on a thread without Python code."""
+    import sys
+
+    try:
+        return sys._getframe(2)
+    except ValueError:
+        return None
 
 
 def _wanted(config: ProfilingConfig, functions: LineFunctions) -> Any:

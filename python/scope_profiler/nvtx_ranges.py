@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from .modes import Mode
+from .modes import Mode, caller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +41,8 @@ class NVTXRanges(Mode):
 
     def enter(self, region: str) -> object:
         """A call begins, and its range."""
-        if self._may_be_suspended(region, sys._getframe(1).f_code.co_flags):
+        frame = caller()
+        if self._may_be_suspended(region, frame.f_code.co_flags if frame is not None else 0):
             return self._start(region)
         thread = _thread()
         self._push(region)

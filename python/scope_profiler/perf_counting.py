@@ -60,6 +60,11 @@ class PerfCounting(Mode):
         """The next file has what is counted from here on."""
         self._confirmed = self._collected
 
+    def end(self) -> None:
+        """The run is over: every thread's counters are closed."""
+        if self._run is not None:
+            self._run.end_counters()
+
     def problems(self) -> list[str]:
         """Events that were counted for a part of the time only, and calls that were not counted."""
         problems = []

@@ -313,6 +313,11 @@ class Recording:
         if self.modes is not None:
             self.modes.end()
 
+    @property
+    def trace_note(self) -> str:
+        """Where the trace of allocations is, in a line for people; empty without one."""
+        return f"allocations: {self.config.memory_profile_path}" if self.config.use_memray else ""
+
     def print_lines(self) -> None:
         """Print the line profiles of what was reported last."""
         records = self.modes.line_records() if self.modes is not None else []

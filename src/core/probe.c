@@ -26,6 +26,16 @@ void sp_log_probe_free(sp_log *log)
     log->probe = NULL;
 }
 
+void sp_run_probe_end(sp_run *run)
+{
+    if (run->probe == NULL || run->probe->operations->thread_gone == NULL) return;
+    pthread_mutex_lock(&run->lock);
+    for (sp_log *log = run->logs; log; log = log->next_of_run) {
+        if (log->probe) run->probe->operations->thread_gone(run->probe, log);
+    }
+    pthread_mutex_unlock(&run->lock);
+}
+
 static bool push(struct sp_log_probe *probed, const sp_slot *slot, const sp_call_mark *mark)
 {
     bool kept = true;

@@ -67,6 +67,9 @@ void sp_log_probe_entered(sp_log *log, sp_slot *slot);
 /* The call of this slot has ended at `now`; the end to write down. */
 sp_ticks sp_log_probe_left(sp_log *log, const sp_slot *slot, sp_ticks now);
 
+/* Nothing is to be done any more at the calls of the run, which is over: what its threads hold for the probe is let go. */
+void sp_run_probe_end(sp_run *run);
+
 /* The call of this slot will never end: its object died. */
 void sp_log_probe_forget(sp_log *log, const sp_slot *slot);
 

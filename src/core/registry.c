@@ -551,15 +551,11 @@ static sp_log *log_new(sp_run *run, sp_thread *thread)
         return log;
     }
     log = calloc(1, sizeof *log);
-    if (log == NULL || (run->sums && !sp_tally_new(log)) || !row_add(run, thread, log)) {
+    if (log) log->run = run;
+    if (log == NULL || (run->sums && !sp_tally_new(log)) || (run->probe && !sp_log_probe_new(log)) || !row_add(run, thread, log)) {
         pthread_mutex_unlock(&run->lock);
         if (log) sp_tally_free(log);
-        free(log);
-        return NULL;
-    }
-    log->run = run;
-    if (run->probe && !sp_log_probe_new(log)) {
-        pthread_mutex_unlock(&run->lock);
+        if (log) sp_log_probe_free(log);
         free(log);
         return NULL;
     }

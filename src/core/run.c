@@ -142,6 +142,7 @@ static void log_shrink(sp_log *log)
 void sp_run_drop(sp_run *run)
 {
     sp_run_close(run);
+    sp_run_probe_end(run);
     sp_registry_drop_run(run, log_shrink);
     sp_run_release(run);
 }

@@ -8,6 +8,7 @@
 #include "analysis/merge.h"
 #include "analysis/resolve.h"
 #include "core/note.h"
+#include "core/probe.h"
 #include "core/values.h"
 #include "formats/finish.h"
 #include "formats/spool.h"
@@ -526,6 +527,13 @@ static PyObject *run_counters(PyObject *self, PyObject *none)
     return sp_python_counters(((sp_run_object *)self)->run);
 }
 
+static PyObject *run_end_counters(PyObject *self, PyObject *none)
+{
+    (void)none;
+    sp_run_probe_end(((sp_run_object *)self)->run);
+    Py_RETURN_NONE;
+}
+
 static PyObject *run_unsaved(PyObject *self, void *closure)
 {
     (void)closure;
@@ -581,6 +589,7 @@ static PyMethodDef run_methods[] = {
     {"counters", run_counters, METH_NOARGS,
      "({region: (calls, [(value, ns enabled, ns running) of each event])}, calls that were not counted) since the run began;\n"
      "None unless it counts events."},
+    {"end_counters", run_end_counters, METH_NOARGS, "Close what counts events; what was counted stays."},
     {"open_calls", run_open_calls, METH_NOARGS, "The region name of every call that is open now."},
     {"call_counts", run_call_counts, METH_NOARGS, "{region name: entries so far}, open ones included, in order of creation."},
     {"tables", run_tables, METH_NOARGS, "The tables of threads and tasks as they are now: a Profile without calls."},

@@ -183,6 +183,12 @@ def test_what_is_wrong_is_told_at_setup(pm, tmp_path, monkeypatch, settings, err
     assert not pm.is_configured() and os.listdir(tmp_path) == []
 
 
+def test_the_trace_cannot_go_where_the_profile_goes(pm, tmp_path):
+    with pytest.raises(ValueError, match="memory_profile_path.*is where the profile goes"):
+        pm.setup(output=tmp_path / "p.h5", use_memray=True, memory_profile_path=f"{tmp_path}/./p.h5")
+    assert not pm.is_configured()
+
+
 def test_a_missing_package_is_told_at_setup(pm, monkeypatch):
     monkeypatch.setitem(sys.modules, "memray", None)
     with pytest.raises(ImportError, match=r"use_memray needs the package memray.*pip install"):
@@ -197,6 +203,10 @@ print(sp.ProfileManager.get_config().memory_profile_path)
 print(sp.finalize(verbose=False, return_results=True).metadata["memory_profile_path"])
 """
     assert [os.path.basename(line) for line in run(tmp_path, code).split()] == ["p.memray.bin"] * 2
+
+
+def test_a_verbose_finalize_says_where_the_trace_is(tmp_path):
+    assert "allocations: p.memray.bin" in run(tmp_path, 'sp.setup(output="p.h5", use_memray=True)\nsp.finalize()\n').splitlines()
 
 
 def test_ranks_have_names_of_their_own():
@@ -218,7 +228,7 @@ tracker.stop(); tracker.stop()
 
 def test_run_memory_profile_writes_beside_the_profile(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM + "kept = in_region()\n")
-    command = [sys.executable, "-m", "scope_profiler", "run", "-q", "-o", "out.h5", "--memory-profile", "program.py"]
+    command = [sys.executable, "-m", "scope_profiler", "run", "-o", "out.h5", "--memory-profile", "program.py"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and "allocations: out.memray.bin" in done.stdout.splitlines(), done.stdout + done.stderr
     assert large(tmp_path / "out.memray.bin")[40_000_001][:2] == ["in_region", "<module>"] and (tmp_path / "out.h5").exists()

@@ -155,6 +155,29 @@ def test_the_counters_of_a_thread_are_closed_when_it_ends(pm):
 
 
 @counts
+def test_counters_are_closed_when_their_session_ends_though_threads_live_on(pm):
+    def open_files():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = open_files()
+    go, stop = threading.Event(), threading.Event()
+
+    def work():
+        with pm.region("r"):
+            go.set()
+        stop.wait()
+
+    thread = threading.Thread(target=work)
+    with pm.session(output=None, verbose=False, return_results=True, perf_events=SOFTWARE) as run:
+        thread.start()
+        go.wait()
+        assert open_files() > before
+    assert open_files() == before and run.results.get_perf_events(0)["r"].calls == 1
+    stop.set()
+    thread.join()
+
+
+@counts
 def test_threads_without_a_file_to_spare_are_timed_and_told(pm):
     script = """
 import resource, threading, warnings, scope_profiler as sp

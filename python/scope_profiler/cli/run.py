@@ -251,6 +251,9 @@ class _Recording:
 
         text = io.StringIO()
         results.print_summary(stream=text)
+        recording = ProfileManager._state.recording
+        if results.is_root and recording is not None and recording.trace_note:
+            text.write(recording.trace_note + "\n")
         try:
             self._output.lines(text.getvalue().split("\n"))
             self._output.flush()

@@ -654,6 +654,13 @@ class ProfilingResults:
     # -- samples -------------------------------------------------------------------------------------------------------
 
     @property
+    def has_samples(self) -> bool:
+        """Whether a sampler looked at the threads."""
+        if self._samples is None and self._profile is not None:
+            return bool(self._of_ranks(_samples_of))
+        return bool(self._samples)
+
+    @property
     def samples(self) -> Samples:
         """What the sampler saw of the threads (``sample_hz=``); empty without one."""
         if self._samples is None:

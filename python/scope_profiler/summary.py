@@ -649,8 +649,11 @@ def _notes(results: ProfilingResults, title: str, tree: _Tree, columns: Sequence
 
 def _samples(results: ProfilingResults) -> list[str]:
     """Where the time outside of regions went, if the run had a sampler."""
+    # The module of samples evaluates text when it is imported, and Python then forgets that an interrupt is what ends it.
+    if not results.has_samples:
+        return []
     samples = results.samples
-    functions = samples.functions() if len(samples) else []
+    functions = samples.functions()
     if not functions:
         return []
     time, cpu = sum(row.time for row in functions), sum(row.cpu_time for row in functions)

@@ -84,6 +84,7 @@ def test_the_requests_of_a_worker_that_is_killed_are_in_its_spool(tmp_path, kind
     recovered = tmp_path / "recovered.h5"
     subprocess.run([sys.executable, "-m", "scope_profiler", "recover", str(spool), "-o", str(recovered)], check=True, capture_output=True)
     check(recovered, answers[victim], "threads" if kind == "gunicorn" else "tasks")
+    assert sp.load(recovered)["GET /pid"][0].event_metadata == ({"status": 200},) * answers[victim]
     other = max(answers)
     assert sp.load(tmp_path / f"requests.{other}.h5")["GET /pid"].num_calls >= answers[other]
 

@@ -55,6 +55,12 @@ struct sp_log_probe {
     void *state;            /* the probe's, for the thread */
 };
 
+/* Whether the log's thread is in a function of the probe: what it does there is none of the program's. */
+static inline bool sp_log_in_probe(const sp_log *log)
+{
+    return log->probe != NULL && log->probe->busy;
+}
+
 /* Give a new log of a run with a probe what it needs; false without memory. */
 bool sp_log_probe_new(sp_log *log);
 

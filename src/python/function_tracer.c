@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/probe.h"
 #include "core/totals.h"
 #include "python/delegate.h"
 
@@ -412,7 +413,7 @@ static inline void enter(const sp_function_tracer *tracer, const void *frame, ui
 {
     if (SP_UNLIKELY(atomic_load_explicit(&tracer->gate->token, memory_order_acquire) != tracer->token)) return; /* paused */
     sp_log *log = sp_log_current(tracer->token);
-    if (SP_UNLIKELY(log == NULL)) return;
+    if (SP_UNLIKELY(log == NULL || sp_log_in_probe(log))) return;
     sp_thread *thread = sp_this_thread;
     frame_table *table = table_of(thread);
     if (SP_UNLIKELY(table == NULL)) return;

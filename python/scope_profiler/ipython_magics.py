@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from inspect import CO_COROUTINE
 from typing import TYPE_CHECKING, Any
 
 try:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ScopeMagics", "load_ipython_extension", "unload_ipython_extension"]
 
-_MODES = {"scope_line": "use_line_profiler", "scope_agg": "aggregation_mode", "scope_recursive": "recursive_profile"}
+_MODES = {"scope_line": "use_line_profiler", "scope_agg": "aggregation_mode"}
 _TIMEIT_COLUMNS = ("region", "calls", "total", "avg", "min", "max")
 _TIMEIT_RUNS = 7
 _PROFILES = (".h5", ".hdf5", ".html", ".htm")  # what %scope_export writes besides the formats of the exports
@@ -121,20 +122,46 @@ class ScopeMagics(Magics):
 
         Each is a region, <module>.<qualified name>. Functions of libraries are recorded as well: --include shortens the table.
         """
-        arguments, settings = self._plan("scope_recursive", line)
-        steps = self._compiled(cell)
-        with self._recorded("scope_recursive", settings) as run:
+        arguments = parse_argstring(self.scope_recursive_cell, line)
+        codes, shown = self._compiled(cell)
 
-            @ProfileManager.profile(arguments.name, recursive=True)
-            def traced(code: Any) -> Any:
-                return eval(code, self.shell.user_global_ns, self.shell.user_ns)
+        # The one frame inside of which functions are traced: those of IPython and of the magic itself are not.
+        @ProfileManager.profile(arguments.name, recursive=True)
+        def traced() -> Any:
+            value = None
+            for code in codes:
+                value = eval(code, self.shell.user_global_ns, self.shell.user_ns)
+            return value
 
+        with self._recorded("scope_recursive", {}) as run:
             try:
-                for code, shown in steps:
-                    value = traced(code)
-                    if shown:
-                        self.shell.displayhook(value)
+                value = traced()
+                if shown:
+                    self.shell.displayhook(value)
             except BaseException as error:  # shown after the summary
+                run.error = error
+        self._after("scope_recursive", arguments, run)
+
+    async def scope_recursive_async(self, line: str, cell: str) -> None:
+        """The same for a cell that awaits."""
+        arguments = parse_argstring(self.scope_recursive_cell, line)
+        codes, shown = self._compiled(cell, awaits=True)
+
+        @ProfileManager.profile(arguments.name, recursive=True)
+        async def traced() -> Any:
+            value = None
+            for code in codes:
+                value = eval(code, self.shell.user_global_ns, self.shell.user_ns)
+                if code.co_flags & CO_COROUTINE:
+                    value = await value
+            return value
+
+        with self._recorded("scope_recursive", {"track_async": True}) as run:
+            try:
+                value = await traced()
+                if shown:
+                    self.shell.displayhook(value)
+            except BaseException as error:
                 run.error = error
         self._after("scope_recursive", arguments, run)
 
@@ -192,17 +219,16 @@ class ScopeMagics(Magics):
             for name in names:
                 delattr(self.shell, name)
 
-    def _compiled(self, cell: str) -> list[tuple[Any, bool]]:
-        """The code of a cell, and whether its value is shown: the last expression's is, as IPython does."""
+    def _compiled(self, cell: str, awaits: bool = False) -> tuple[list[Any], bool]:
+        """The code of a cell, in one or two pieces, and whether the value of the last is shown, as IPython does for an expression."""
         tree, name = self._parsed(cell)
-        steps: list[tuple[Any, bool]] = []
+        flags = self.shell.compile.flags | (ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if awaits else 0)
         last = tree.body[-1] if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         rest = tree.body[:-1] if last is not None else tree.body
-        if rest:
-            steps.append((self.shell.compile(ast.Module(rest, []), name, "exec"), False))
+        pieces: list[Any] = [compile(ast.Module(rest, []), name, "exec", flags, True)] if rest else []
         if last is not None:
-            steps.append((self.shell.compile(ast.Expression(last.value), name, "eval"), not _is_silenced(cell)))
-        return steps
+            pieces.append(compile(ast.Expression(last.value), name, "eval", flags, True))
+        return pieces, last is not None and not cell.rstrip().endswith(";")
 
     def _parsed(self, text: str) -> tuple[Any, str]:
         """The syntax tree of what a user wrote, and the name by which tracebacks find its text."""
@@ -480,11 +506,6 @@ class ScopeMagics(Magics):
             raise UsageError(f"no plot: {one_line(error)}") from None
 
 
-def _is_silenced(cell: str) -> bool:
-    """Whether a semicolon ends the cell, which keeps IPython from showing a value."""
-    return cell.rstrip().endswith(";")
-
-
 # -- cells that await --------------------------------------------------------------------------------------------------------
 
 _CELLS = ("%%scope", "%%scope_line", "%%scope_agg")
@@ -502,6 +523,9 @@ def _await_magics(lines: list[str]) -> list[str]:
     if word in _CELLS:
         body = "".join(lines[first + 1 :])
         call = f"record_awaiting({word[2:]!r}, {rest!r}, {body!r})"
+    elif word == "%%scope_recursive":
+        body = "".join(lines[first + 1 :])
+        call = f"scope_recursive_async({rest!r}, {body!r})"
     elif word == "%scope_timeit" and not any(line.strip() for line in lines[first + 1 :]):
         body, call = _statement(rest), f"scope_timeit_async({rest!r})"
     else:

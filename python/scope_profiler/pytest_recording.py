@@ -62,7 +62,10 @@ def _wishes(config: pytest.Config) -> Wishes:
         ProfilingConfig(output, **settings)
         if os.path.isdir(output):
             raise ValueError(f"--scope-profile-out: {output} is a directory")
-        os.makedirs(os.path.dirname(output), exist_ok=True)
+        directory = os.path.dirname(output)
+        os.makedirs(directory, exist_ok=True)
+        if not os.access(directory, os.W_OK):
+            raise ValueError(f"--scope-profile-out: nothing can be written to {directory}")
     return Wishes(output, settings, phases)
 
 

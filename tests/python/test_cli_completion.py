@@ -191,17 +191,19 @@ def test_completion_in_fish(place: Path, line: str) -> None:
     assert ask_fish(place, line) == CASES[line]
 
 
-@pytest.fixture(params=["bash", "zsh"])
+@pytest.fixture(params=["bash", "zsh", "zsh-fpath"])
 def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Callable[[str], str]]:
     """Types a line with tabs into a real shell, and returns the words that the program is called with in the end."""
     pexpect = pytest.importorskip("pexpect")
-    shell = request.param
+    shell = request.param.partition("-")[0]
     path = script(place, shell)
     start = {
         "bash": ([need(shell), "--norc", "--noprofile", "-i"], f"bind 'set enable-bracketed-paste off'; source '{path}'"),
         "zsh": ([need(shell), "-f", "-i"], f"unset zle_bracketed_paste; autoload -U compinit; compinit -u -D; source '{path}'"),
+        # As from a directory in which zsh looks for functions.
+        "zsh-fpath": ([need(shell), "-f", "-i"], f"unset zle_bracketed_paste; fpath=('{path.parent}' $fpath); autoload -U compinit; compinit -u -D"),
     }
-    command, preparation = start[shell]
+    command, preparation = start[request.param]
     child = pexpect.spawn(
         command[0], command[1:], cwd=str(place), env=environment(place), encoding="utf-8", timeout=60, dimensions=(50, 200)
     )
@@ -244,6 +246,17 @@ def test_bash_completion_finds_the_script_by_itself(place: Path) -> None:
     program = f"source {loader}; _completion_loader scope-profiler; complete -p scope-profiler"
     done = subprocess.run([need("bash"), "--norc", "-c", program], env=environment(place), capture_output=True, text=True)
     assert done.stdout.strip() == "complete -F _scope_profiler scope-profiler"
+
+
+@pytest.mark.slow
+def test_fish_finds_the_script_by_itself(place: Path) -> None:
+    directory = place / "share/fish/vendor_completions.d"
+    directory.mkdir(parents=True)
+    shutil.copy(script(place, "fish"), directory)
+    command = [need("fish"), "-c", "complete -C 'scope-profiler plot flame_'"]
+    variables = {**environment(place), "XDG_DATA_DIRS": f"{place}/share:/usr/local/share:/usr/share"}
+    done = subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True, timeout=60)
+    assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["flame_chart", "flame_graph"]
 
 
 @pytest.mark.slow

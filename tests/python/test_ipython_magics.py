@@ -380,6 +380,42 @@ def test_the_lines_of_a_function_that_awaits_are_timed(kernel: Kernel) -> None:
     assert outcome.values == ["3"] and "return 3" in outcome.text
 
 
+def test_every_function_that_a_cell_calls_is_a_region(kernel: Kernel) -> None:
+    outcome = kernel.ok(
+        "%%scope_recursive all\ndef leaf(n):\n    return n\ndef branch():\n    return leaf(1) + leaf(2)\nclass Tree:\n    def grow(self):\n"
+        "        return branch()\nhere = Tree()\nhere.grow()"
+    )
+    assert outcome.values == ["3"] and "__main__.leaf (2x)" in outcome.text
+    found = regions(kernel, "all")
+    assert {name: found.get(name) for name in ("all", "__main__.Tree.grow", "__main__.branch", "__main__.leaf")} == {
+        "all": 1, "__main__.Tree.grow": 1, "__main__.branch": 1, "__main__.leaf": 2,
+    }  # fmt: skip
+    assert not [name for name in found if name.startswith(("IPython", "ipykernel", "scope_profiler.ipython"))]
+    assert kernel.value("here.grow()") == 3  # in the user's namespace
+    text = kernel.ok("%%scope_recursive --include __main__.leaf\nleaf(1);").text
+    assert "__main__.leaf" in text and "<module>" not in text
+    silent = kernel.ok("%%scope_recursive -q\nleaf(1);")
+    assert (silent.text, silent.values) == ("", [])
+    empty = kernel.ok("%%scope_recursive -q\n# nothing")
+    assert (empty.text, empty.values) == ("", [])
+    failed = kernel.run("%%scope_recursive\nleaf(1)\n1 / 0")
+    assert failed.order == ["stream", "error"] and "__main__.leaf" in failed.text
+    [(name, traceback)] = failed.errors
+    assert name == "ZeroDivisionError" and "----> 2 1 / 0" in traceback and "ipython_magics" not in traceback
+
+
+def test_functions_of_a_cell_that_awaits_are_regions(kernel: Kernel) -> None:
+    outcome = kernel.ok(
+        "%%scope_recursive awaited\nasync def inner():\n    await asyncio.sleep(0.01)\n    return 4\nasync def outer():\n    return await inner()\n"
+        "before = await outer()\nbefore + await outer()"
+    )
+    assert outcome.values == ["8"]
+    found = regions(kernel, "awaited")
+    assert {name: found.get(name) for name in ("awaited", "__main__.outer", "__main__.inner")} == {
+        "awaited": 1, "__main__.outer": 2, "__main__.inner": 2,
+    }  # fmt: skip
+
+
 # -- IPython in a terminal -------------------------------------------------------------------------------------------------
 
 

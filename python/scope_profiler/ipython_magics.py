@@ -124,13 +124,14 @@ class ScopeMagics(Magics):
         """
         arguments = parse_argstring(self.scope_recursive_cell, line)
         codes, shown = self._compiled(cell)
+        spaces = self.shell.user_global_ns, self.shell.user_ns
 
         # The one frame inside of which functions are traced: those of IPython and of the magic itself are not.
         @ProfileManager.profile(arguments.name, recursive=True)
         def traced() -> Any:
             value = None
             for code in codes:
-                value = eval(code, self.shell.user_global_ns, self.shell.user_ns)
+                value = eval(code, *spaces)
             return value
 
         with self._recorded("scope_recursive", {}) as run:
@@ -146,12 +147,13 @@ class ScopeMagics(Magics):
         """The same for a cell that awaits."""
         arguments = parse_argstring(self.scope_recursive_cell, line)
         codes, shown = self._compiled(cell, awaits=True)
+        spaces = self.shell.user_global_ns, self.shell.user_ns
 
         @ProfileManager.profile(arguments.name, recursive=True)
         async def traced() -> Any:
             value = None
             for code in codes:
-                value = eval(code, self.shell.user_global_ns, self.shell.user_ns)
+                value = eval(code, *spaces)
                 if code.co_flags & CO_COROUTINE:
                     value = await value
             return value

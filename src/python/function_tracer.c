@@ -31,11 +31,22 @@ struct sp_function_tracer {
     PyObject *chooser;            /* or NULL */
     bool everywhere;
     bool follows_tasks;
+    bool stopped; /* it is at work no more, and in the list of those that rest */
     uint64_t last_thread; /* the newest thread when it began: later ones are traced from their first call */
 };
 
 /* Those that are at work, for the hooks. Changed with the GIL; without one, under a lock, and never freed while a hook may read it. */
 static sp_function_tracer *tracers;
+
+/* Threads inside of started(): what it calls may let another thread stop a tracer, which must stay until all are out. */
+#ifndef Py_GIL_DISABLED
+static size_t inside;
+#define COME_IN() (inside++)
+#define GO_OUT() (inside--)
+#else
+#define COME_IN() ((void)0)
+#define GO_OUT() ((void)0)
+#endif
 
 /* ---- code objects ---- */
 
@@ -190,7 +201,9 @@ static PyObject *choose_name(const sp_function_tracer *tracer, PyFrameObject *fr
 {
     PyObject *module = module_of(frame), *qualified = module ? qualified_name(frame, code) : NULL, *name = NULL;
     if (qualified && !is_of_this_package(module)) name = PyUnicode_FromFormat("%U.%U", module, qualified);
-    if (name && tracer->chooser) Py_SETREF(name, PyObject_CallFunction(tracer->chooser, "OO", name, code->co_filename));
+    PyObject *chooser = Py_XNewRef(tracer->chooser); /* it may be taken from the tracer while it runs */
+    if (name && chooser) Py_SETREF(name, PyObject_CallFunction(chooser, "OO", name, code->co_filename));
+    Py_XDECREF(chooser);
     if (name && !PyUnicode_Check(name)) Py_CLEAR(name);
     Py_XDECREF(qualified);
     Py_XDECREF(module);
@@ -497,14 +510,16 @@ static inline bool spans_suspensions(const PyCodeObject *code)
 static inline bool started(PyObject *code, const void *frame, PyFrameObject *(*object)(void *), void *with)
 {
     bool wanted = false;
-    for (const sp_function_tracer *tracer = tracers, *next; tracer; tracer = next) {
-        next = tracer->next;
+    COME_IN();
+    for (const sp_function_tracer *tracer = tracers; tracer; tracer = tracer->next) {
         uint32_t region;
         if (SP_UNLIKELY(!note_find(code, tracer->number, &region))) region = decide(tracer, object(with), code);
+        if (SP_UNLIKELY(tracer->stopped)) break; /* meanwhile: its recorder may be gone, and what followed it */
         if (region == SP_REGION_OFF) continue;
         wanted = true;
         enter(tracer, frame, region);
     }
+    GO_OUT();
     return wanted;
 }
 
@@ -740,14 +755,19 @@ static SP_NOINLINE bool set_aside_coroutine(PyFrameObject *frame)
 
 static int on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *value)
 {
+    /* Another thread may take the hook away meanwhile: it is read before. */
+    const Py_tracefunc previous = ((thread_hook *)self)->previous;
+    PyObject *object = SP_UNLIKELY(previous != NULL) ? Py_XNewRef(((thread_hook *)self)->previous_object) : NULL;
     if (what == PyTrace_CALL) {
         on_call(frame);
     } else if (what == PyTrace_RETURN) {
         const bool may_wait = value && tracers && tracers->follows_tasks;
         if (!may_wait || !set_aside_coroutine(frame)) leave(frame);
     }
-    const thread_hook *hook = (thread_hook *)self;
-    return SP_UNLIKELY(hook->previous != NULL) ? hook->previous(hook->previous_object, frame, what, value) : 0;
+    if (SP_LIKELY(previous == NULL)) return 0;
+    const int code = previous(object, frame, what, value);
+    Py_XDECREF(object);
+    return code;
 }
 
 static void hook_dealloc(PyObject *self)
@@ -851,6 +871,18 @@ static uint64_t newest_thread(void)
 /* Of those that have stopped: a hook on another thread may still look at one. Few, and small. */
 static sp_function_tracer *resting;
 
+/* Free them, unless a thread may look at one; without the GIL that is never known. */
+static void free_resting(void)
+{
+#ifndef Py_GIL_DISABLED
+    while (inside == 0 && resting) {
+        sp_function_tracer *tracer = resting;
+        resting = tracer->next;
+        free(tracer);
+    }
+#endif
+}
+
 static uint64_t last_number;
 
 int sp_function_tracer_start(sp_recorder_object *recorder, PyObject *chooser, bool everywhere)
@@ -888,15 +920,14 @@ void sp_function_tracer_stop(sp_recorder_object *recorder)
         if (tracer->recorder != recorder) continue;
         *link = tracer->next;
         generation++;
-        if (tracers == NULL && !sp_python_finalizing()) unhook();
-        Py_CLEAR(tracer->chooser);
-#ifdef Py_GIL_DISABLED
+        PyObject *chooser = tracer->chooser;
+        tracer->chooser = NULL;
+        tracer->stopped = true;
         tracer->next = resting;
         resting = tracer;
-#else
-        (void)resting;
-        free(tracer);
-#endif
+        if (tracers == NULL && !sp_python_finalizing()) unhook();
+        free_resting();
+        Py_XDECREF(chooser);
         return;
     }
 }

@@ -808,3 +808,47 @@ def test_functions_made_from_one_code_object_share_a_region(pm):
         for copy in itertools.chain(copies, [leaf]):
             copy(1)
     assert ours(run.results) == {"leaf": 4}
+
+
+@pytest.mark.slow
+def test_threads_may_run_while_runs_begin_and_end(python, soak):
+    """A thread that is being asked about a function may find the run over when it goes on."""
+    python(
+        """
+import asyncio, sys, threading
+import scope_profiler as sp
+
+stop = False
+
+def busy():
+    async def step():
+        await asyncio.sleep(0)
+
+    async def main():
+        while not stop:
+            await asyncio.gather(*(step() for _ in range(3)))
+
+    asyncio.run(main())
+
+threads = [threading.Thread(target=busy) for _ in range(3)]
+for thread in threads:
+    thread.start()
+sys.setswitchinterval(1e-5)
+
+def leaf():
+    return 1
+
+@sp.profile("traced", recursive=True)
+def traced():
+    return sum([leaf() for _ in range(20)])
+
+for _ in range(int(sys.argv[1])):
+    with sp.session(output=None, verbose=False, return_results=True) as run:
+        traced()
+    assert run.results["__main__.leaf"].num_calls == 20
+stop = True
+for thread in threads:
+    thread.join()
+""",
+        str(3000 if soak else 300),
+    )

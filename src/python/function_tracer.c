@@ -523,6 +523,10 @@ static inline bool started(PyObject *code, const void *frame, PyFrameObject *(*o
     return wanted;
 }
 
+/* ---- sys.monitoring ---- */
+
+#if HAS_MONITORING
+
 /* Whether a run may want to hear of the code, as far as it has been asked about. */
 static bool is_worth_it(PyObject *code)
 {
@@ -532,10 +536,6 @@ static bool is_worth_it(PyObject *code)
     }
     return false;
 }
-
-/* ---- sys.monitoring ---- */
-
-#if HAS_MONITORING
 
 static PyObject *monitoring, *disable;
 static int tool = -1;

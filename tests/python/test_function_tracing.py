@@ -12,10 +12,9 @@ import types
 import pytest
 
 import scope_profiler as sp
+from manager_helpers import counts
 from scope_profiler import _core
 from scope_profiler.function_choice import FunctionChoice, is_user_file
-
-from manager_helpers import counts
 
 HERE = __name__
 HAS_MONITORING = sys.version_info >= (3, 12)

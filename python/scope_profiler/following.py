@@ -158,7 +158,7 @@ class Workers:
                 break
         if not parts:
             return None
-        whole = parts[0] if len(parts) == 1 else _core.merge_profiles(parts)
+        whole = parts[0] if len(parts) == 1 else _whole(parts)
         if not lives:
             self._taken[worker] = (files, whole)
         return whole
@@ -260,6 +260,25 @@ def _parts(files: list[str]) -> Iterator[Profile]:
     for path in written:
         yield _core.read_h5(path)
     yield from (one for one in spools if one.call_count or not written)
+
+
+def _whole(parts: list[Profile]) -> Profile:
+    """Parts of a worker's run as one; of groups beside the calls those of the last part stay, and the samples of all."""
+    whole = _core.merge_profiles(parts)
+    samples: dict[int, list[Any]] = {}
+    for part in parts:
+        for rank, root in part.aux.items():
+            if "samples" in root["groups"]:
+                samples.setdefault(rank, []).append(root["groups"]["samples"])
+    if not samples:
+        return whole
+    from .stack_samples import add_groups
+
+    aux = dict(whole.aux)
+    for rank, groups in samples.items():
+        root = aux.setdefault(rank, {"attributes": {}, "datasets": {}, "groups": {}})
+        root["groups"]["samples"] = add_groups(groups)
+    return _core.replace_profile(whole, aux=aux)
 
 
 def _remove(path: str) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     import pandas
 
-__all__ = ["Sample", "Samples", "SampledFunction"]
+__all__ = ["Sample", "SampledFunction", "Samples", "add_groups"]
 
 _NS = 1e9
 _ROOT = "scope_profiler.session"  # is around everything, and says nothing
@@ -195,24 +195,52 @@ def _folded(row: Sample) -> str:
 
 
 def _rows(rank: int, group: Mapping[str, Any]) -> list[Sample]:
-    """The rows of a rank. ValueError for a group whose columns do not fit together."""
-    get: Callable[[str], list[Any]] = lambda name: list(group["datasets"].get(name, ((0,), ()))[1])  # noqa: E731
-    threads = list(zip(get("thread_names"), get("thread_index")))
-    regions = [None if name == _ROOT else name for name in get("region_names")]
-    frames = [Frame(str(name), str(file), int(line)) for name, file, line in zip(get("stack_functions"), get("stack_files"), get("stack_first_lines"))]
-    stacks: list[tuple[Frame, ...]] = []
+    """The rows of a rank. CorruptProfileError for a group whose columns do not fit together."""
     try:
-        for frame, caller in zip(frames, get("stack_callers")):
-            if caller >= len(stacks):
-                raise IndexError  # a stack comes behind that of its caller
-            stacks.append((*(stacks[caller] if caller >= 0 else ()), frame))
-        columns = (get(name) for name in ("threads", "regions", "stacks", "lines", "counts", "wall_ns", "cpu_ns"))
-        return [
-            Sample(
-                rank, str(threads[thread][0]), int(threads[thread][1]), None if region < 0 else regions[region], stacks[stack],
-                int(line), int(count), wall / _NS, cpu / _NS,
-            )
-            for thread, region, stack, line, count, wall, cpu in zip(*columns)
-        ]  # fmt: skip
-    except IndexError:
-        raise ValueError(f"the samples of rank {rank} are damaged: they refer to what is not there") from None
+        return list(_read_rows(rank, {name: list(values) for name, (_, values) in group["datasets"].items()}))
+    except (IndexError, KeyError, TypeError, ValueError):
+        from scope_profiler._core import CorruptProfileError
+
+        raise CorruptProfileError(f"the samples of rank {rank} are damaged: they refer to what is not there") from None
+
+
+def _read_rows(rank: int, columns: Mapping[str, list[Any]]) -> Iterator[Sample]:
+    threads = list(zip(columns["thread_names"], columns["thread_index"]))
+    regions = [None if name == _ROOT else str(name) for name in columns["region_names"]]
+    frames = zip(columns["stack_functions"], columns["stack_files"], columns["stack_first_lines"], columns["stack_callers"])
+    stacks: list[tuple[Frame, ...]] = []
+    for function, file, line, caller in frames:
+        outer = () if caller < 0 else stacks[caller]  # a stack comes behind that of its caller
+        stacks.append((*outer, Frame(str(function), str(file), int(line))))
+    of_rows = (columns[name] for name in ("threads", "regions", "stacks", "lines", "counts", "wall_ns", "cpu_ns"))
+    for thread, region, stack, line, count, wall, cpu in zip(*of_rows):
+        if thread < 0 or stack < 0:
+            raise IndexError
+        name, index = threads[thread]
+        inside = None if region < 0 else regions[region]
+        yield Sample(rank, str(name), int(index), inside, stacks[stack], int(line), int(count), wall / _NS, cpu / _NS)
+
+
+# Columns that refer to other rows of the group, and what they refer to.
+_REFERENCES = {"threads": "thread_names", "stacks": "stack_functions", "stack_callers": "stack_functions", "regions": "region_names"}
+
+
+def add_groups(groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The samples of several parts of one run as one: rows behind each other. There is one part at least."""
+    from array import array
+
+    columns: dict[str, Any] = {}
+    counts = dict.fromkeys(_REFERENCES.values(), 0)
+    for group in groups:
+        values = {name: list(column) for name, (_, column) in group["datasets"].items()}
+        for name, column in values.items():
+            by = counts[_REFERENCES[name]] if name in _REFERENCES else 0
+            columns.setdefault(name, []).extend(value + by if by and value >= 0 else value for value in column)
+        for name in counts:
+            counts[name] += len(values.get(name, ()))
+    attributes = {**groups[-1]["attributes"], "lost": max(int(group["attributes"].get("lost", 0)) for group in groups)}
+    datasets = {
+        name: ((len(column),), column if name.endswith(("names", "functions", "files")) else array("q", column))
+        for name, column in columns.items()
+    }
+    return {"attributes": attributes, "datasets": datasets, "groups": {}}

@@ -446,14 +446,49 @@ if __name__ == "__main__":
     assert {row.rank for row in samples} == {0, 1}
 
 
-def test_a_damaged_group_is_told(tmp_path):
-    import h5py
+def test_parts_of_a_followed_process_keep_all_of_their_samples(tmp_path):
+    program = """
+import multiprocessing, time, scope_profiler as sp
+def spin(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end: sum(range(50))
+def first(): spin(0.2)
+def second(): spin(0.2)
+def child_work():
+    first()
+    with sp.region("r"): pass
+    sp.finalize(verbose=False)
+    second()
+    with sp.region("r"): first()
+if __name__ == "__main__":
+    with sp.session(output="all.h5", verbose=False, follow_processes=True, sample_hz=500):
+        worker = multiprocessing.get_context("fork").Process(target=child_work)
+        worker.start(); worker.join()
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    rows = [row for row in sp.load(tmp_path / "all.h5").samples if row.rank == 1 and row.stack[-1].function == "spin"]
+    cpu = {}
+    for row in rows:
+        place = row.region, row.stack[-2].function
+        cpu[place] = cpu.get(place, 0.0) + row.cpu_time
+    assert {place: round(seconds, 1) for place, seconds in cpu.items() if seconds > 0.05} == {
+        (None, "first"): 0.2, (None, "second"): 0.2, ("r", "first"): 0.2
+    }  # fmt: skip
 
+
+@pytest.mark.parametrize(
+    "damage", [("stacks", 10_000), ("stacks", -1), ("threads", -7), ("threads", 99), ("regions", 5), ("stack_callers", 10_000), None]
+)
+def test_a_damaged_group_is_told(tmp_path, damage):
+    h5py = pytest.importorskip("h5py")
     sampled(lambda manager: burn(0.05), output=tmp_path / "run.h5")
     with h5py.File(tmp_path / "run.h5", "r+") as file:
-        file["rank0/samples/stacks"][0] = 10_000
+        if damage is None:
+            del file["rank0/samples/lines"]
+        else:
+            file[f"rank0/samples/{damage[0]}"][0] = damage[1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = sp.load(tmp_path / "run.h5")
-        with pytest.raises((ValueError, OSError)):
+        with pytest.raises(sp.CorruptProfileError, match="rank 0"):
             list(results.samples)

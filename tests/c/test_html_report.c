@@ -107,11 +107,19 @@ static void the_data_is_in_the_middle_of_the_viewer(void **state)
     sp_profile_release(profile);
 }
 
+static off_t size_of_page(void)
+{
+    struct stat page;
+    return stat(path, &page) == 0 ? page.st_size : -1;
+}
+
 static void a_page_is_whole_or_not_there(void **state)
 {
     clock_at(1);
     sp_profile *profile = small_profile();
     if (has_viewer(profile)) {
+        assert_int_equal(write_page(profile, false, NULL), SP_OK);
+        const off_t whole = size_of_page();
         unlink(path);
         for (int all = 0; all < 2; all++) {
             for (int64_t n = 0;; n++) {
@@ -125,7 +133,11 @@ static void a_page_is_whole_or_not_there(void **state)
                     assert_int_equal(status, SP_OK);
                     break;
                 }
-                assert_int_not_equal(status, SP_OK);
+                if (status == SP_OK) { /* what failed was only there to be faster */
+                    assert_int_equal(size_of_page(), whole);
+                    assert_int_equal(unlink(path), 0);
+                    continue;
+                }
                 assert_true(error.message[0] != '\0');
                 assert_int_equal(access(path, F_OK), -1);
             }

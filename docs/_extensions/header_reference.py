@@ -13,6 +13,8 @@ from plain_text import block, paragraphs
 
 TITLE = re.compile(r"/\* ---- (.+?) ---- \*/")
 COMMENT = re.compile(r"/\*(.*?)\*/", re.DOTALL)
+STATUS = re.compile(r"#define SP_STATUS_MAP\(X\)(?:.*\\\n)+.*\n\ntypedef enum sp_status \{.*?\} sp_status;\n", re.DOTALL)
+DEFINED = re.compile(r"typedef (struct|enum) \w+ \{(.*?)\} (\w+);", re.DOTALL)
 INCLUDED = re.compile(r"\bsp_\w+\(\)")
 
 
@@ -24,7 +26,8 @@ def _plain(comment: str) -> str:
 
 def _introduction(header: str) -> list[str]:
     """The comment at the top of a header, without the name of the file."""
-    return paragraphs(re.sub(r"^\S+ - ", "", _plain(COMMENT.search(header)[1])))  # type: ignore[index]
+    text = re.sub(r"^\S+ - ", "", _plain(COMMENT.search(header)[1]))  # type: ignore[index]
+    return paragraphs(text[0].upper() + text[1:])
 
 
 def _linked(text: str) -> str:
@@ -32,12 +35,13 @@ def _linked(text: str) -> str:
     return INCLUDED.sub(lambda found: f":c:func:`{found[0][:-2]}`", text)
 
 
+def _statuses(table: re.Match[str]) -> str:
+    """The table of statuses as the enumeration that it becomes, with the texts."""
+    values = re.findall(r'X\((\w+), (\d+), "(.+?)"\)', table[0])
+    return "typedef enum sp_status {" + ",".join(f"{name} = {value} /* {text} */" for name, value, text in values) + "} sp_status;\n"
+
+
 # -- C ----------------------------------------------------------------------------------------------------------------------
-
-
-def c_names(path: Path) -> list[str]:
-    """The public names of a header, as its page lists them."""
-    return re.findall(r"^\.\. c:\w+:: (?:.*[ *])?(\w+)(?=\(|$)|^ {8,}(?:.*[ *])?(\w+)\(", c_text(path), re.MULTILINE)  # type: ignore[return-value]
 
 
 def c_text(path: Path) -> str:
@@ -45,6 +49,7 @@ def c_text(path: Path) -> str:
     header = path.read_text(encoding="utf-8")
     public = header.partition("#else")[0] if "_mpi" in path.name else header.partition("#else /* SP_DISABLE")[0]
     public = public[header.index("*/") + 2 :]
+    public = STATUS.sub(_statuses, public)
     parts = [block(_introduction(header))]
     titles = list(TITLE.finditer(public))
     ends = [found.start() for found in titles[1:]] + [len(public)]
@@ -74,12 +79,8 @@ def _pieces(body: str) -> list[list[str]]:
 
 def _declarations(code: str, text: list[str]) -> list[str]:
     """reStructuredText for what is declared, with the comment under the last of each kind."""
-    documented = []
-    for kind, name, fields in re.findall(r"typedef (struct|enum) \w+ \{(.*?)\} (\w+);", code, re.DOTALL) and [
-        (found[1], found[3], found[2]) for found in re.finditer(r"typedef (struct|enum) \w+ \{(.*?)\} (\w+);", code, re.DOTALL)
-    ]:
-        documented.append((f"c:{kind}", [name], _members(kind, fields)))
-    code = re.sub(r"typedef (?:struct|enum) \w+ \{.*?\} \w+;", "", code, flags=re.DOTALL)
+    documented = [(f"c:{found[1]}", [found[3]], _members(found[1], found[2])) for found in DEFINED.finditer(code)]
+    code = DEFINED.sub("", code)
     opaque = re.findall(r"typedef struct \w+ (\w+);", code)
     functions = [
         " ".join(found.split()) for found in re.findall(r"^SP_API ((?:[^;{}#]|\n)+?\));", code, re.MULTILINE)
@@ -104,12 +105,14 @@ def _declarations(code: str, text: list[str]) -> list[str]:
 
 def _members(kind: str, body: str) -> list[str]:
     """The fields of a structure, or the values of an enumeration."""
-    if "SP_STATUS_MAP" in body:
-        return []
-    code = re.sub(r"/\*.*?\*/", "", body)
-    if kind == "enum":
-        return [line for value in code.split(",") if value.strip() for line in (f".. c:enumerator:: {value.split('=')[0].strip()}", "")]
-    return [".. code-block:: c", "", *(f"   {line.strip()}" for line in body.strip().splitlines()), ""]
+    if kind == "struct":
+        return [".. code-block:: c", "", *(f"   {line.strip()}" for line in body.strip().splitlines()), ""]
+    lines = []
+    for value in body.split(","):
+        found = re.match(r"\s*(\w+) = (\w+)(?: /\* (.*) \*/)?", value)
+        if found:
+            lines += [f".. c:enumerator:: {found[1]} = {found[2]}", "", *([f"   {found[3][0].upper()}{found[3][1:]}.", ""] if found[3] else [])]
+    return lines
 
 
 # -- C++ --------------------------------------------------------------------------------------------------------------------

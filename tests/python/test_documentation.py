@@ -435,6 +435,7 @@ def test_every_native_name_is_in_the_reference(listed: dict[str, set[str]]) -> N
         functions = re.findall(r"^SP_API [^;{}#]*?(\w+)\([^;{}]*\);", text, re.MULTILINE)
         types = re.findall(r"^(?:typedef struct \w+|\}) (\w+);", text, re.MULTILINE)
         public = {name for name in (*functions, *types) if not name.endswith("_")}
+        public |= set(re.findall(r"^    X\((SP_\w+),", text, re.MULTILINE))
         assert public - described == set(), header
         assert "sp_init" in public or "sp_mpi_init" in public
     told = {name.partition("(")[0].removeprefix("call ").partition(" =")[0] for name in listed["std:fortran"]}

@@ -10,6 +10,7 @@ thread that finalizes had counted is asked for before the markers are closed.
 from __future__ import annotations
 
 import os
+from _thread import get_ident
 
 from .modes import Mode
 
@@ -105,9 +106,9 @@ class LikwidMarkers(Mode):
         """A call begins. LIKWID starts a region once: calls inside of calls belong to the outermost."""
         if not self._open:
             return None
-        thread = self._threads.get(_ident())
+        thread = self._threads.get(get_ident())
         if thread is None:
-            thread = self._threads[_ident()] = _Thread(self._likwid)
+            thread = self._threads[get_ident()] = _Thread(self._likwid)
         thread.enter(region)
         self._regions[region] = None
         return thread
@@ -115,7 +116,7 @@ class LikwidMarkers(Mode):
     def leave(self, region: str, mark: Any, start: int) -> object:
         """It has ended; the thread that began it stops the region."""
         begun_on: _Thread = mark
-        if self._threads.get(_ident()) is begun_on:
+        if self._threads.get(get_ident()) is begun_on:
             begun_on.leave(region)
         else:
             begun_on.left_elsewhere.append(region)
@@ -134,7 +135,7 @@ class LikwidMarkers(Mode):
         return group
 
     def _collect(self) -> dict[str, LikwidRegionResult]:
-        snapshots = self._snapshots() if is_counting() and _ident() in self._threads else []
+        snapshots = self._snapshots() if is_counting() and get_ident() in self._threads else []
         self.end()
         if not is_counting():
             return {}
@@ -211,12 +212,6 @@ class _Thread:
         self.depths[region] -= 1
         if self.depths[region] == 0:
             self._likwid.markerstopregion(region)
-
-
-def _ident() -> int:
-    from _thread import get_ident
-
-    return get_ident()
 
 
 def _environment() -> dict[str, str]:

@@ -6,6 +6,8 @@ those that ``region()`` was given, and the function (or module) that a ``with`` 
 
 from __future__ import annotations
 
+from _thread import get_ident
+
 from .modes import Mode, caller
 from .tags import ROOT_REGION
 
@@ -33,7 +35,7 @@ class LineProfiling(Mode):
 
     def __init__(self, functions: LineFunctions, *, full_paths: bool) -> None:
         self._make = _import_profiler()
-        self._functions = functions
+        self._codes = functions.codes
         self._full_paths = full_paths
         self._regions: dict[str, _RegionLines] = {}
         self._left_elsewhere: dict[int, list[Any]] = {}  # by thread: profilers that only it can switch off
@@ -50,9 +52,10 @@ class LineProfiling(Mode):
         lines = self._regions.get(region)
         if lines is None:
             lines = self._regions[region] = _RegionLines(self._make())
-        thread = _thread()
-        self._switch_off_here(thread)
-        codes = self._functions.codes.get(region)
+        thread = get_ident()
+        if self._left_elsewhere:
+            self._switch_off_here(thread)
+        codes = self._codes.get(region)
         if codes is not None and len(codes) != lines.known:
             lines.known = len(codes)
             for code in list(codes):
@@ -64,8 +67,9 @@ class LineProfiling(Mode):
     def leave(self, region: str, mark: Any, start: int) -> object:
         """It has ended. What was switched on for one thread is switched off on that."""
         profiler, owner = mark
-        thread = _thread()
-        self._switch_off_here(thread)
+        thread = get_ident()
+        if self._left_elsewhere:
+            self._switch_off_here(thread)
         if thread == owner:
             profiler.disable_by_count()
         else:
@@ -176,6 +180,8 @@ class _RegionLines:
 
     def register_caller(self, frame: FrameType | None, *, decorated: bool) -> None:
         """The function around the ``with`` statement that enters; a call of a decorated function has none of its own."""
+        if frame is not None and (frame.f_code, frame.f_lasti) in self._places:
+            return
         direct = True
         while frame is not None and _is_machinery(frame.f_globals.get("__name__")):
             frame, direct = frame.f_back, False
@@ -184,12 +190,6 @@ class _RegionLines:
         self._places.add((frame.f_code, frame.f_lasti))
         if not decorated or not direct or _enters_with(frame):
             self.register(frame.f_code)
-
-
-def _thread() -> int:
-    from _thread import get_ident
-
-    return get_ident()
 
 
 def _is_machinery(module: Any) -> bool:

@@ -8,6 +8,7 @@ has; and ends with the run. Modes that act at every call have ``enter`` and ``le
 from __future__ import annotations
 
 import os
+from sys import _getframe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -173,10 +174,8 @@ class Modes:
 
 def caller() -> FrameType | None:
     """The frame of the program that begins a call, for ``enter``; None on a thread without Python code."""
-    import sys
-
     try:
-        return sys._getframe(2)
+        return _getframe(2)
     except ValueError:
         return None
 

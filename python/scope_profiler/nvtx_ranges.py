@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from _thread import get_ident
+
 from .modes import Mode, caller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import CodeType
     from typing import Any
 
     from .line_functions import LineFunctions
@@ -36,51 +39,53 @@ class NVTXRanges(Mode):
             ) from error
         self._push, self._pop = nvtx.push_range, nvtx.pop_range
         self._start, self._end = nvtx.start_range, nvtx.end_range
-        self._functions = functions
+        self._codes = functions.codes
+        self._suspending: dict[str, tuple[int, bool]] = {}
         self._pushed: dict[int, list[_Pushed]] = {}  # by thread
 
     def enter(self, region: str) -> object:
         """A call begins, and its range."""
         frame = caller()
-        if self._may_be_suspended(region, frame.f_code.co_flags if frame is not None else 0):
+        codes = self._codes.get(region)
+        if (frame is not None and frame.f_code.co_flags & _SUSPENDED) or (codes is not None and self._suspends(region, codes)):
             return self._start(region)
-        thread = _thread()
         self._push(region)
-        pushed = _Pushed(thread)
-        self._pushed.setdefault(thread, []).append(pushed)
+        pushed = _Pushed()
+        thread = get_ident()
+        stack = self._pushed.get(thread)
+        if stack is None:
+            self._pushed[thread] = [pushed]
+        else:
+            stack.append(pushed)
         return pushed
 
     def leave(self, region: str, mark: Any, start: int) -> object:
         """It has ended. A range that is not the last one pushed ends when those above it have."""
-        if not isinstance(mark, _Pushed):
+        if type(mark) is not _Pushed:
             self._end(mark)
             return False
         mark.over = True
-        thread = _thread()
-        stack = self._pushed.get(thread, [])
+        thread = get_ident()
+        stack = self._pushed.get(thread)
         while stack and stack[-1].over:
             stack.pop()
             self._pop()
-        if not stack:
-            self._pushed.pop(thread, None)
+        if stack is not None and not stack:
+            del self._pushed[thread]
         return False
 
-    def _may_be_suspended(self, region: str, flags: int) -> bool:
-        codes = self._functions.codes.get(region, ())
-        return bool(flags & _SUSPENDED) or any(code.co_flags & _SUSPENDED for code in codes)
+    def _suspends(self, region: str, codes: dict[CodeType, None]) -> bool:
+        """Whether a function that the region decorates may be suspended; looked up again when it decorates another."""
+        known = self._suspending.get(region)
+        if known is None or known[0] != len(codes):
+            known = self._suspending[region] = len(codes), any(code.co_flags & _SUSPENDED for code in list(codes))
+        return known[1]
 
 
 class _Pushed:
-    """A range that was pushed on a thread."""
+    """A range that was pushed."""
 
-    __slots__ = ("over", "thread")
+    __slots__ = ("over",)
 
-    def __init__(self, thread: int) -> None:
-        self.thread = thread
+    def __init__(self) -> None:
         self.over = False
-
-
-def _thread() -> int:
-    from _thread import get_ident
-
-    return get_ident()

@@ -40,3 +40,28 @@ def test_serve_and_crawl_splits_time_into_running_and_awaiting(tmp_path):
     assert page.total_await_duration == pytest.approx(results["fetch"][0].total_await_duration)
     assert 0 < page.total_await_duration < page.total_duration
     assert set(results["read"][0].task_ids) == {-1}, "the pool's threads run no task"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mended", [False, True])
+def test_login_service_hashes_on_the_loop_until_it_is_mended(tmp_path, mended):
+    source = (EXAMPLES / "login_service.py").read_text()
+    wrong, right = 'hash_password("secret")', 'await asyncio.to_thread(hash_password, "secret")'
+    (tmp_path / "service.py").write_text(source.replace(f"given = {wrong}", f"given = {right}") if mended else source)
+    command = [sys.executable, "-m", "scope_profiler", "run", "-q", "--track-async", "-o", "run.h5", "service.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "160 profiles" in done.stdout, done.stderr
+    results = sp.load(tmp_path / "run.h5")
+    login, hashed = results["/login"][0], results["hash password"][0]
+    assert (login.num_calls, results["/profile"].num_calls, results["client: profile"].num_calls) == (40, 160, 160)
+    if mended:
+        assert hashed.task_ids.tolist() == [0] + 40 * [-1], "all but the one of the set-up are on the pool's threads"
+        assert login.total_await_duration > 0.5 * login.total_duration
+    else:
+        assert (hashed.task_ids >= 0).all() and hashed.total_await_duration == 0
+        assert login.total_await_duration == 0, "it never lets go of the thread"
+
+
+def test_the_tutorial_shows_the_example():
+    page = (EXAMPLES.parent / "docs" / "tutorial.md").read_text()
+    assert f"<!-- file: login_service.py -->\n```python\n{(EXAMPLES / 'login_service.py').read_text()}```\n" in page

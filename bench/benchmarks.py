@@ -26,6 +26,12 @@ BENCHMARKS = [
             "nvtx": "peers:nvtx_decorated", "ittapi": "peers:ittapi_decorated", "OpenTelemetry": "peers:telemetry_decorated",
         },
     ),
+    Benchmark("reused_sums", "calls:reused_sums", NS, "`with` on a region object, sums instead of calls", limit="calls:reused"),
+    Benchmark("decorated_sums", "calls:decorated_sums", NS, "decorated call, sums instead of calls", limit="calls:decorated_call"),
+    Benchmark(
+        "traced_function", "functions:traced_function", NS, "call of a traced Python function, above the plain one", rounds=5,
+        peers={"viztracer": "peers:viztracer_functions", "yappi": "peers:yappi_functions", "cProfile": "peers:cprofile_functions"},
+    ),
     Benchmark("reused_threads", "calls:reused_threads", NS, "`with` on a region object, threads tracked", rounds=5),
     Benchmark("named_threads", "calls:named_threads", NS, "`with region(name)`, threads tracked", rounds=5),
     Benchmark("decorated_threads", "calls:decorated_threads", NS, "decorated call, threads tracked", rounds=5),

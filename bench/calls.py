@@ -123,6 +123,16 @@ def decorated_async() -> float:
         return net(decorated_calls, plain_calls)
 
 
+def reused_sums() -> float:
+    with recording(aggregation_mode=True):
+        return net(reused_loop, empty_loop)
+
+
+def decorated_sums() -> float:
+    with recording(aggregation_mode=True):
+        return net(decorated_calls, plain_calls)
+
+
 def generator_step() -> float:
     """Of a profiled generator function; release 0.7.5 records its creation only, and its steps cost nothing."""
     with recording():

@@ -119,6 +119,43 @@ def cprofile_call() -> float:
     return while_traced(profile.enable, profile.disable)
 
 
+def traced_by(start: Callable[[], object], stop: Callable[[], object]) -> float:
+    """The program of functions.py, every function of it traced."""
+    from functions import added, program, took
+
+    def once() -> int:
+        start()
+        try:
+            return took(program)
+        finally:
+            stop()
+
+    return added(once)
+
+
+def viztracer_functions() -> float:
+    one = tracer()
+
+    def stop() -> None:
+        one.stop()
+        one.clear()
+
+    return traced_by(one.start, stop)
+
+
+def cprofile_functions() -> float:
+    profile = cProfile.Profile(builtins=False)
+    return traced_by(profile.enable, profile.disable)
+
+
+def yappi_functions() -> float:
+    yappi = import_module("yappi")
+    yappi.set_clock_type("wall")
+    value = traced_by(lambda: yappi.start(builtins=False, profile_threads=False), yappi.stop)
+    yappi.clear_stats()
+    return value
+
+
 # -- annotations for a tool -----------------------------------------------------------------------------------------------------
 
 

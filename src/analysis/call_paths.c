@@ -159,12 +159,12 @@ static sp_status add_numbered(sp_call_paths *paths, sp_call_turns turns, source 
         if (node == parent) continue;
         const int64_t start = turns.queues[used].start_ns[own], end = turns.queues[used].end_ns[own];
         paths->nodes[node].outermost++;
-        paths->nodes[node].total_ns += end < start ? 0 : end - start;
+        if (end > start) paths->nodes[node].total_ns = sp_plus(paths->nodes[node].total_ns, sp_minus(end, start));
     }
-    for (uint32_t i = 0; i < paths->count; i++) paths->nodes[i].exclusive_ns += paths->nodes[i].total_ns;
+    for (uint32_t i = 0; i < paths->count; i++) paths->nodes[i].exclusive_ns = sp_plus(paths->nodes[i].exclusive_ns, paths->nodes[i].total_ns);
     for (uint32_t i = 0; i < paths->count; i++) {
         const uint32_t parent = paths->nodes[i].parent;
-        if (parent != SP_NO_CALL) paths->nodes[parent].exclusive_ns -= paths->nodes[i].total_ns;
+        if (parent != SP_NO_CALL) paths->nodes[parent].exclusive_ns = sp_minus(paths->nodes[parent].exclusive_ns, paths->nodes[i].total_ns);
     }
     return SP_OK;
 }

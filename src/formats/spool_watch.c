@@ -15,12 +15,15 @@
 #include <unistd.h>
 
 #include "analysis/profile.h"
+#include "analysis/wrap.h"
 #include "core/clock.h"
 #include "core/run.h"
 #include "core/sort.h"
 #include "core/store.h"
 #include "core/task.h"
 #include "formats/spool_layout.h"
+
+#define LATEST (UINT64_C(1) << 61) /* of ticks and ns; what is later is damage */
 
 /* A chunk that is being read. */
 typedef struct part {
@@ -321,7 +324,7 @@ static void take_thread_end(sp_watch *w, uint32_t row, const char *payload, size
     if (size < sizeof numbers || row >= w->seen.thread_count) return;
     memcpy(numbers, payload, sizeof numbers);
     w->seen.threads[row].alive = false;
-    w->seen.threads[row].cpu_ns = numbers[1];
+    w->seen.threads[row].cpu_ns = numbers[1] < 0 ? -1 : numbers[1];
 }
 
 static void take_string(sp_watch *w, uint32_t id, const char *payload, size_t size)
@@ -354,6 +357,7 @@ static void take_anchor(sp_watch *w, const char *payload, size_t size)
     sp_anchor anchor;
     if (size < sizeof anchor) return;
     memcpy(&anchor, payload, sizeof anchor);
+    if (anchor.ticks > LATEST || anchor.ns > (int64_t)LATEST) return;
     if (anchor.ticks > w->last.ticks && anchor.ns > w->last.ns) w->last = anchor;
     if (anchor.ticks > w->latest) w->latest = anchor.ticks;
 }
@@ -462,7 +466,7 @@ static void end_call(sp_watch *w, uint32_t region, sp_ticks start, sp_ticks end)
 {
     w->regions[region].calls++;
     if (end > start) w->regions[region].ticks += end - start;
-    if (end > w->latest) w->latest = end;
+    if (end > w->latest && end <= LATEST) w->latest = end;
 }
 
 static void take_slot(sp_watch *w, size_t number, uint64_t at, sp_ticks start, const sp_mark *mark)
@@ -474,6 +478,7 @@ static void take_slot(sp_watch *w, size_t number, uint64_t at, sp_ticks start, c
     const sp_mark place = {.owner = p->owner, .index = (uint32_t)((at - sizeof(sp_chunk_header)) / w->header.slot_bytes),
                            .sequence = p->sequence};
     if (stored == SP_REGION_DONE || end == SP_SLOT_ABANDONED || region >= w->seen.region_count) return;
+    if (start > LATEST || end > LATEST) return;
     if (is_in_file(w, mark, &place)) return;
     if (p->owner < w->seen.thread_count) w->threads[p->owner].calls++;
     if (start > w->latest) w->latest = start;
@@ -589,9 +594,15 @@ static double ns_a_tick(const sp_watch *w)
     return 1;
 }
 
+/* What no int64 holds is damage. */
+static int64_t whole(double ns)
+{
+    return ns >= 0x1p62 ? INT64_C(1) << 62 : ns > -0x1p62 ? (int64_t)ns : -(INT64_C(1) << 62);
+}
+
 static int64_t to_ns(const sp_watch *w, sp_ticks ticks)
 {
-    return w->last.ns + (int64_t)((double)(int64_t)(ticks - w->last.ticks) * ns_a_tick(w));
+    return w->last.ns + whole((double)(int64_t)(ticks - w->last.ticks) * ns_a_tick(w));
 }
 
 static void sum_up_regions(sp_watch *w, int64_t now, double seconds)
@@ -600,14 +611,14 @@ static void sum_up_regions(sp_watch *w, int64_t now, double seconds)
     for (size_t i = 0; i < w->seen.region_count; i++) {
         w->seen.regions[i].open = 0;
         w->seen.regions[i].calls = w->regions[i].calls;
-        w->seen.regions[i].total_ns = (int64_t)((double)w->regions[i].ticks * rate);
+        w->seen.regions[i].total_ns = whole((double)w->regions[i].ticks * rate);
     }
     for (size_t i = 0; i < w->open_count; i++) {
         sp_watched_region *region = region_at(w, w->open[i].region);
         const int64_t length = now - to_ns(w, w->open[i].start);
         region->open++;
         region->calls++;
-        if (length > 0) region->total_ns += length;
+        if (length > 0) region->total_ns = sp_plus(region->total_ns, length);
     }
     for (size_t i = 0; i < w->seen.region_count; i++) {
         sp_watched_region *region = &w->seen.regions[i];
@@ -655,8 +666,8 @@ static void sum_up_tasks(sp_watch *w, double seconds)
         const uint32_t coroutine = task->coro_name;
         char text[32];
         seen->steps = atomic_load_explicit(&task->steps, memory_order_relaxed);
-        seen->running_ns = (int64_t)((double)running * rate);
-        seen->suspended_ns = (int64_t)((double)atomic_load_explicit(&task->suspended, memory_order_relaxed) * rate);
+        seen->running_ns = whole((double)running * rate);
+        seen->suspended_ns = whole((double)atomic_load_explicit(&task->suspended, memory_order_relaxed) * rate);
         seen->running = running > seen->before ? (double)(running - seen->before) * rate / 1e9 / seconds : 0;
         seen->before = running;
         seen->coroutine = coroutine < w->string_count ? w->strings[coroutine] : "";

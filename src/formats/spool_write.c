@@ -25,6 +25,12 @@
 #define HUGE ((size_t)2 << 20)
 #define ARENA_BYTES ((size_t)1 << 20)
 #define SMALL_LIMIT ((size_t)256 << 10) /* chunks up to here come from arenas */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+#ifndef TMPFS_MAGIC
+#define TMPFS_MAGIC 0x01021994
+#endif
 #define PARK_NEWEST 4
 #define PARK_IN_TURN 8
 #define JOURNAL_BYTES ((size_t)64 << 10)
@@ -47,6 +53,7 @@ typedef struct sp_spool {
     char *path;
     uint64_t limit;
     bool ends_with_name;
+    bool in_memory; /* the file system is tmpfs */
     pthread_mutex_t lock; /* all below */
     sp_spool_header *header;
     uint64_t used;     /* length of the file */
@@ -108,6 +115,31 @@ static bool write_zeros(int file, uint64_t offset, size_t bytes)
     return true;
 }
 
+/*
+ * On tmpfs pages stay small, unless a range that has its first page is asked to become one huge page: this, which clears it as a
+ * whole, costs a call 2 to 3 ns, and 512 pages of their own 16.
+ */
+static bool collapses(const sp_spool *spool, uint64_t offset, size_t bytes)
+{
+    return spool->in_memory && bytes % HUGE == 0 && offset % HUGE == 0;
+}
+
+static bool make_space(sp_spool *spool, uint64_t offset, size_t bytes)
+{
+    if (!collapses(spool, offset, bytes)) return write_zeros(spool->file, offset, bytes);
+    for (size_t at = 0; at < bytes; at += HUGE) {
+        if (!write_zeros(spool->file, offset + at, SP_SPOOL_PAGE)) return false;
+    }
+    return ftruncate(spool->file, (off_t)(offset + bytes)) == 0;
+}
+
+/* Once it is mapped. False with errno: there is no room after all. */
+static bool make_huge(sp_spool *spool, char *memory, uint64_t offset, size_t bytes)
+{
+    if (!collapses(spool, offset, bytes) || madvise(memory, bytes, MADV_COLLAPSE) == 0) return true;
+    return write_zeros(spool->file, offset, bytes);
+}
+
 static bool is_removed(const sp_spool *spool)
 {
     struct stat facts;
@@ -126,7 +158,7 @@ static uint64_t extend(sp_spool *spool, size_t bytes, bool beyond)
         errno = EFBIG;
         return 0;
     }
-    if (!write_zeros(spool->file, offset, bytes)) return 0;
+    if (!make_space(spool, offset, bytes)) return 0;
     spool->used = end;
     spool->occupied += bytes;
     return offset;
@@ -219,6 +251,12 @@ static sp_extent *map_large(sp_spool *spool, size_t bytes, bool beyond)
     }
     char *memory = huge ? map_huge(spool, offset, bytes) : map_range(spool, offset, bytes);
     if (memory == NULL) return NULL;
+    if (!make_huge(spool, memory, offset, bytes)) {
+        const int why = errno;
+        munmap(memory, bytes);
+        errno = why;
+        return NULL;
+    }
 #ifdef MADV_POPULATE_WRITE
     /* One call makes all pages writable; a fault for each would cost the recording thread more. */
     (void)madvise(memory, bytes, MADV_POPULATE_WRITE);
@@ -615,6 +653,8 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
         unlink(options->path);
         goto failed;
     }
+    struct statfs system;
+    spool->in_memory = fstatfs(spool->file, &system) == 0 && system.f_type == TMPFS_MAGIC;
     fill_header(spool->header, options);
     *out = &spool->store;
     return SP_OK;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import os
@@ -308,3 +309,20 @@ def test_no_file_is_written_that_could_not_be_read(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f'p.h5: region "a" of rank 0 {why}'):
             _core.write_h5(profile, str(path))
     assert path.read_text() == "the old one" and os.listdir(tmp_path) == ["p.h5"]
+
+
+def test_no_code_of_the_package_runs_what_a_file_contains() -> None:
+    """Neither pickles nor marshalled objects are loaded, and no text is evaluated."""
+    unpack = {"pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.load", "marshal.loads", "shelve.open", "dill.load", "dill.loads"}
+    # What somebody types into a cell is run, and a file that was written just now is read back.
+    allowed = {("ipython_magics.py", "eval"), ("prof_export.py", "marshal.load")}
+    found = []
+    for path in Path(sp.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if (name in unpack | {"eval"} and (path.name, name) not in allowed) or any(word.arg == "allow_pickle" for word in node.keywords):
+                    found.append(f"{path.name}:{node.lineno}: {name}")
+            if isinstance(node, ast.ImportFrom) and node.module in ("pickle", "marshal", "shelve"):
+                found.append(f"{path.name}:{node.lineno}: from {node.module}")
+    assert found == []

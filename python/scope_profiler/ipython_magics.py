@@ -212,14 +212,19 @@ class ScopeMagics(Magics):
 
     @contextmanager
     def _errors_kept(self) -> Iterator[None]:
-        names = ("showtraceback", "showsyntaxerror", "showindentationerror")
-        for name in names:
+        """What a cell raises is not shown. A host may have put functions of its own there, which are put back."""
+        own = vars(self.shell)
+        before = {name: own.get(name) for name in ("showtraceback", "showsyntaxerror", "showindentationerror")}
+        for name in before:
             setattr(self.shell, name, lambda *args, **kwargs: None)
         try:
             yield
         finally:
-            for name in names:
-                delattr(self.shell, name)
+            for name, function in before.items():
+                if function is None:
+                    delattr(self.shell, name)
+                else:
+                    setattr(self.shell, name, function)
 
     def _compiled(self, cell: str, awaits: bool = False) -> tuple[list[Any], bool]:
         """The code of a cell, in one or two pieces, and whether the value of the last is shown, as IPython does for an expression."""

@@ -156,6 +156,17 @@ def test_an_exception_is_the_cells_own_and_comes_after_the_summary(kernel: Kerne
     assert "raise sys.last_value" in again.errors[0][1]
 
 
+def test_what_a_host_shows_errors_with_stays(kernel: Kernel) -> None:
+    kernel.ok("shell = get_ipython()\nold = shell.showtraceback\nshell.showtraceback = lambda *a, **k: (print('own'), old(*a, **k))[1]")
+    try:
+        outcome = kernel.run("%%scope -q\n1 / 0")
+        assert outcome.text == "own\n" and [name for name, _ in outcome.errors] == ["ZeroDivisionError"]
+        assert kernel.run("1 / 0").text == "own\n"
+    finally:
+        kernel.run("del shell.showtraceback")
+    assert kernel.run("1 / 0").text == ""
+
+
 def test_a_cell_that_is_no_python_is_not_recorded(kernel: Kernel) -> None:
     outcome = kernel.run("%%scope broken\n1 +")
     assert outcome.status == "error" and outcome.errors[0][0] == "SyntaxError"

@@ -21,6 +21,7 @@
 #include "core/sort.h"
 #include "core/store.h"
 #include "core/task.h"
+#include "core/totals.h"
 #include "formats/spool_layout.h"
 
 #define LATEST (UINT64_C(1) << 61) /* of ticks and ns; what is later is damage */
@@ -533,6 +534,42 @@ static void read_calls(sp_watch *w)
     }
 }
 
+/* ---- sums ---- */
+
+/* The sums of one region as they are at a moment: a thread may be adding to them. */
+static void take_total(sp_watch *w, uint64_t region, const sp_total *total)
+{
+    uint64_t version, count, ticks;
+    do {
+        version = atomic_load_explicit(&total->version, memory_order_acquire);
+        const sp_sums *valid = &total->sums[version / SP_VERSION_STEP % 2];
+        count = atomic_load_explicit(&valid->count, memory_order_relaxed);
+        ticks = *(const volatile uint64_t *)&valid->total;
+        atomic_thread_fence(memory_order_acquire);
+    } while (atomic_load_explicit(&total->version, memory_order_relaxed) != version);
+    const sp_ticks last = *(const volatile uint64_t *)&total->last_end;
+    w->seen.looked_at++;
+    if (count == 0 || region >= w->seen.region_count) return;
+    w->regions[region].calls += count;
+    w->regions[region].ticks += ticks;
+    if (last > w->latest) w->latest = last;
+}
+
+/* All that is in no file: a page that went into one is empty, or says so. */
+static void read_sums(sp_watch *w)
+{
+    for (size_t i = 0; i < w->seen.region_count; i++) w->regions[i].calls = w->regions[i].ticks = 0;
+    for (size_t i = 0; i < w->part_count; i++) {
+        const part *p = &w->parts[i];
+        if (p->kind != SP_CHUNK_TOTALS || p->gone || p->bytes < sizeof(sp_chunk_header) + sizeof(sp_total_page)) continue;
+        const sp_total_page *page = (const sp_total_page *)(w->memory + p->offset + sizeof(sp_chunk_header));
+        const uint32_t collection = atomic_load_explicit(&page->collection, memory_order_acquire);
+        const uint64_t first = (uint64_t)atomic_load_explicit(&page->index, memory_order_relaxed) * SP_TOTALS_PER_PAGE;
+        if (collection && collection <= w->confirmed.number) continue;
+        for (size_t k = 0; k < SP_TOTALS_PER_PAGE; k++) take_total(w, first + k, &page->totals[k]);
+    }
+}
+
 /* ---- tasks ---- */
 
 static const sp_task *task_at(const sp_watch *w, uint64_t index)
@@ -622,7 +659,8 @@ static void sum_up_regions(sp_watch *w, int64_t now, double seconds)
     }
     for (size_t i = 0; i < w->seen.region_count; i++) {
         sp_watched_region *region = &w->seen.regions[i];
-        region->rate = (double)(region->calls - w->regions[i].before) / seconds;
+        const uint64_t counted = region->calls >= w->regions[i].before ? w->regions[i].before : 0; /* a checkpoint took sums away */
+        region->rate = (double)(region->calls - counted) / seconds;
         w->regions[i].before = region->calls;
     }
 }
@@ -688,7 +726,8 @@ sp_status sp_watch_look(sp_watch *w, const sp_watched **out, sp_error *error)
     find_parts(w, before);
     read_tasks(w);
     read_journal(w);
-    read_calls(w);
+    if (w->header.tracks & 4) read_sums(w);
+    else read_calls(w);
     if (w->failed) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", w->path);
     const int64_t clock = sp_clock_ns();
     const int64_t now = w->seen.alive ? clock : to_ns(w, w->latest);

@@ -734,6 +734,16 @@ def test_kills_at_random_moments_leave_sums_that_agree(tmp_path, scale):
         assert "recovered_damaged_bytes" not in found.metadata
 
 
+def test_top_shows_the_sums_of_a_process(python, tmp_path):
+    process = python(KILLED + "work(1000); os.kill(os.getpid(), signal.SIGKILL)", check=False)
+    assert process.returncode == -9, process.stderr
+    [spool] = tmp_path.glob("*.spool")
+    process = subprocess.run([sys.executable, "-m", "scope_profiler", "top", "--json", spool], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    regions = {region["name"]: region["calls"] for region in json.loads(process.stdout)["regions"]}
+    assert regions == {"outer": 1000, "inner": 1000}
+
+
 def test_a_normal_end_leaves_no_spool(python, tmp_path):
     process = python(KILLED + "work(10); sp.finalize(verbose=False)")
     assert process.returncode == 0, process.stderr

@@ -38,3 +38,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.uninstrumented)
+            item.add_marker(pytest.mark.beside)

@@ -34,7 +34,7 @@ def native_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return Library(header.parents[1], library.parent)
 
 
-@pytest.fixture(scope="module", params=["openmpi", "mpich"])
+@pytest.fixture(scope="module", params=[pytest.param("openmpi", marks=pytest.mark.slow), "mpich"])
 def mpi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
     """What starts ranks: once under each MPI."""
     pytest.importorskip("mpi4py")

@@ -9,7 +9,7 @@ import pytest
 import scope_profiler as sp
 from mpi_launch import Launcher
 
-pytestmark = [pytest.mark.uninstrumented]
+pytestmark = [pytest.mark.uninstrumented, pytest.mark.beside]
 
 PROGRAM = """
 import sys, scope_profiler as sp

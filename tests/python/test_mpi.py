@@ -16,7 +16,7 @@ from mpi_launch import Launcher
 from scope_profiler.processes import align
 from shifted_clock import SHIM
 
-pytestmark = [pytest.mark.uninstrumented]
+pytestmark = [pytest.mark.uninstrumented, pytest.mark.beside]
 
 
 # Rank r enters the region that only it has r + 1 times, and the one that all have 3 times, one inside the other. Odd ranks have
@@ -74,8 +74,12 @@ def counted(results: sp.ProfilingResults) -> dict[str, dict[int, int]]:
     return {name: {rank: results[name][rank].num_calls for rank in results[name].ranks} for name in results.region_names}
 
 
-@pytest.mark.parametrize("settings", [{}, {"track_threads": True}, {"track_async": True}], ids=["plain", "threads", "async"])
-@pytest.mark.parametrize("ranks", [1, 2, 4, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param({}, id="plain", marks=pytest.mark.slow), pytest.param({"track_threads": True}, id="threads", marks=pytest.mark.slow),
+     pytest.param({"track_async": True}, id="async")],
+)
+@pytest.mark.parametrize("ranks", [1, 2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (4, 8, 16))])
 def test_one_file_has_the_calls_of_every_rank(mpi: Launcher, tmp_path: Path, ranks: int, settings: dict[str, bool]) -> None:
     path = tmp_path / "all.h5"
     done = mpi.python(ranks, PROGRAM, str(path), json.dumps(settings))

@@ -16,7 +16,7 @@ import pytest
 import scope_profiler as sp
 from mpi_launch import Launcher
 
-pytestmark = [pytest.mark.uninstrumented]
+pytestmark = [pytest.mark.uninstrumented, pytest.mark.beside]
 
 WORLD = "root=-1 tag=-1 comm=0"
 
@@ -260,7 +260,7 @@ world.Ibarrier().Wait()
 
 
 @pytest.mark.parametrize("settings", SETTINGS[:2], ids=["plain", "threads"])
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_messages_are_regions_with_their_size_and_peer(
     mpi: Launcher, tmp_path: Path, ranks: int, settings: dict[str, bool]
 ) -> None:

@@ -26,6 +26,7 @@ BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
 pytestmark = [
     pytest.mark.skipif(not BUILD, reason="SCOPE_PROFILER_C_BUILD is not set"),
     pytest.mark.uninstrumented,
+    pytest.mark.beside,
 ]
 COMMAND = str(Path(BUILD or ".") / "src" / "scope-profiler")
 

@@ -14,7 +14,7 @@ import scope_profiler as sp
 from mpi_launch import Launcher
 from native_code import SOURCES, WARNINGS, Library
 
-pytestmark = [pytest.mark.uninstrumented]
+pytestmark = [pytest.mark.uninstrumented, pytest.mark.beside]
 FORTRAN = SOURCES.parents[1] / "fortran"
 
 
@@ -64,7 +64,7 @@ def programs(mpi: Launcher, native_library: Library, tmp_path_factory: pytest.Te
     return Programs(mpi, native_library, tmp_path_factory.mktemp("programs"))
 
 
-RANKS = [1, 2, 4, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)]
+RANKS = [1, 2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (4, 8, 16))]
 INNER = ("all", "inner")
 
 
@@ -175,7 +175,7 @@ def unknown(operation: str, *, size: int = -1, root: int = -1, comm: int = 0) ->
     return sp.format_mpi_region(operation, bytes=size, root=root, communicator=comm)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 4))])
 def test_mpi_calls_are_regions_on_request(programs: Programs, tmp_path: Path, ranks: int) -> None:
     done = programs.mpi.run(ranks, str(programs.c()), str(tmp_path / "run"), "calls")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -32,7 +32,7 @@ ATTEMPTS = 20  # to read a worker that writes its file at the same time
 
 # What workers do as their parent does. Where and how the parent writes is not among it.
 _SHARED = (
-    "track_threads", "track_async", "capture_region_source", "metadata_detail", "buffer_limit", "enable_tags", "clock", "spool_limit", "spool_policy",
+    "track_threads", "track_async", "aggregation_mode", "recursive_profile", "capture_region_source", "metadata_detail", "buffer_limit", "enable_tags", "clock", "spool_limit", "spool_policy",
     "sample_hz",
 )  # fmt: skip
 
@@ -259,7 +259,7 @@ def _parts(files: list[str]) -> Iterator[Profile]:
     written = [path for path in files if path.endswith(".h5")]
     for path in written:
         yield _core.read_h5(path)
-    yield from (one for one in spools if one.call_count or not written)
+    yield from (one for one in spools if one.call_count or (one.aggregate and one.row_count) or not written)
 
 
 def _whole(parts: list[Profile]) -> Profile:

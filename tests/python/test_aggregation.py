@@ -849,3 +849,29 @@ def test_the_command_line_keeps_sums_on_request(tmp_path):
     assert process.returncode == 0 and "a (5x)" in process.stdout, process.stderr
     loaded = sp.load(tmp_path / "p.h5")
     assert counts(loaded) == {"a": 5} and loaded["a"].p50_duration is None
+
+
+FOLLOWED = """
+import multiprocessing, sys, scope_profiler as sp
+def work(times):
+    with sp.region("worker"):
+        for _ in range(times):
+            with sp.region("inner"): pass
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with sp.session(output="p.h5", verbose=False, aggregation_mode=True, follow_processes=True):
+        with context.Pool(2) as pool: pool.map(work, [10, 20, 30])
+        process = context.Process(target=work, args=(5,))
+        process.start(); process.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_that_are_followed_keep_sums_too(tmp_path, method):
+    (tmp_path / "app.py").write_text(FOLLOWED)
+    process = subprocess.run([sys.executable, "app.py", method], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert (process.returncode, process.stderr) == (0, "")
+    loaded = sp.load(tmp_path / "p.h5")
+    assert counts(loaded) == {"worker": 4, "inner": 65} and loaded["inner"].p50_duration is None
+    assert loaded["worker"].exclusive_duration < loaded["worker"].total_duration

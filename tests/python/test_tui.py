@@ -459,6 +459,48 @@ def test_many_regions_come_as_they_are_needed(tmp_path: Path) -> None:
     browse(tmp_path / "many.h5", look)
 
 
+def test_what_cannot_be_read_once_can_be_opened_again(nested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = [True]
+
+    def nodes(results: sp.ProfilingResults) -> Iterator[model.Node]:
+        yield model.Node("one", lambda: model.TextView(["1"]))
+        if failing.pop():
+            failing.append(False)
+            raise OSError("the disk is away")
+        yield model.Node("two", lambda: model.TextView(["2"]))
+
+    monkeypatch.setattr(model, "_region_nodes", nodes)
+
+    async def look(user: User) -> None:
+        regions = user.find("Regions")
+        regions.expand()
+        await user.settle()
+        assert user.labels("Regions") == [] and "the disk is away" in user.state
+        regions.collapse()
+        await user.settle()
+        regions.expand()
+        regions.collapse()
+        regions.expand()  # while it is being read: once is enough
+        await user.settle()
+        assert user.labels("Regions") == ["one", "two"]
+
+    browse(nested, look)
+
+
+def test_quitting_does_not_wait_for_the_screen_to_be_complete(nested: Path) -> None:
+    program = (
+        "import sys, time\nfrom scope_profiler.tui import model\n"
+        "model._overview = lambda results, path: time.sleep(2) or model.TextView(['late'])\n"
+        "from scope_profiler.cli import main\nsys.exit(main())"
+    )
+    with terminal(sys.executable, "-c", program, "tui", str(nested)) as user:
+        assert user.read_until("reading ..."), user.output[-2000:]
+        user.press(b"q")
+        assert user.read_until("\x1b[?1049l")
+        assert user.process.wait(30) == 0
+        assert b"late" not in user.output and b"Traceback" not in user.output
+
+
 def test_names_cannot_drive_the_terminal_or_the_markup(tmp_path: Path) -> None:
     names = ["\x1b[2Jgone", "[bold]not bold[/bold]", "[/]", "a\nb", "\u202eback", "x" * 5000]
     make(tmp_path / "odd.h5", {name: [(number, number + 1)] for number, name in enumerate(names)})

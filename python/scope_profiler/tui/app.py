@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Label, Static, Tree
 from textual.widgets.tree import TreeNode
-from textual.worker import get_current_worker
+from textual.worker import Worker, get_current_worker
 
 from scope_profiler.cli import CommandError
 from scope_profiler.cli.terminal import one_line, printable
@@ -67,6 +67,7 @@ class ProfileApp(App[None]):
         self._order: Sequence[int] = ()
         self._column: int | None = None
         self._descending = False
+        self._growing: set[Any] = set()  # places whose children are being read
 
     def compose(self) -> ComposeResult:
         """The widgets."""
@@ -118,20 +119,29 @@ class ProfileApp(App[None]):
 
     def on_tree_node_expanded(self, event: Tree.NodeExpanded[Any]) -> None:
         """The children of a node are made when it is opened for the first time."""
-        if isinstance(event.node.data, Node) and not event.node.children:
+        if isinstance(event.node.data, Node) and not event.node.children and event.node.id not in self._growing:
             self._grow(event.node, event.node.data)
 
+    def _grow(self, place: TreeNode[Any], node: Any) -> Worker[None]:
+        self._growing.add(place.id)
+        return self._read_children(place, node)
+
     @work(thread=True, group="grow")
-    def _grow(self, place: TreeNode[Any], node: Node) -> None:
+    def _read_children(self, place: TreeNode[Any], node: Node) -> None:
         self.call_from_thread(self.tell, "reading ...")
         try:
             children, more = node.more()
         except Exception as error:  # the file may have anything in it, or be gone by now
-            self.call_from_thread(self.tell, one_line(error))
+            self.call_from_thread(self._give_up, place, one_line(error))
             return
         self.call_from_thread(self._put_children, place, children, more)
 
+    def _give_up(self, place: TreeNode[Any], why: str) -> None:
+        self._growing.discard(place.id)
+        self.tell(why)
+
     def _put_children(self, place: TreeNode[Any], children: Sequence[Node], more: bool) -> None:
+        self._growing.discard(place.id)
         for child in children:
             self._add(place, child)
         if more:

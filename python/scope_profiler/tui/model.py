@@ -69,14 +69,15 @@ class Node:
     rest: Iterator[Node] | None = field(default=None, repr=False)
 
     def more(self) -> tuple[list[Node], bool]:
-        """The next children, and whether there are still more."""
-        if self.rest is None:
-            self.rest = iter(self.children() if self.children is not None else ())
-        nodes = list(islice(self.rest, CHILDREN))
-        following = next(self.rest, None)
+        """The next children, and whether there are still more. After an exception it begins anew."""
+        rest, self.rest = self.rest, None
+        if rest is None:
+            rest = iter(self.children() if self.children is not None else ())
+        nodes = list(islice(rest, CHILDREN))
+        following = next(rest, None)
         if following is None:
+            self.rest = iter(())
             return nodes, False
-        rest = self.rest
 
         def go_on() -> Iterator[Node]:
             yield following

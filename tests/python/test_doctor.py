@@ -101,6 +101,7 @@ def test_missing_hardware_is_missing_with_both_reasons(tmp_path, name):
     assert ("torch" in found["detail"] and "cupy" in found["detail"]) if name == "gpu" else "neither" in found["detail"]
 
 
+@pytest.mark.slow
 def test_without_what_records_the_answer_is_no(tmp_path, monkeypatch):
     done = command("--doctor", "--json", env={**blocked(tmp_path, "h5py", "numpy"), "PYTHONDONTWRITEBYTECODE": "1"})
     document = json.loads(done.stdout)

@@ -137,6 +137,31 @@ def test_a_setting_or_the_environment_chooses(clock: str) -> None:
     assert in_process(CALL.format(options=""), SCOPE_PROFILER_CLOCK=" Auto ").stdout.strip() == _core.clock_source()
 
 
+def test_where_the_kernel_does_not_trust_the_counter_neither_do_we(tmp_path: Path) -> None:
+    """In a mount namespace where the kernel says that it uses another clock; the process itself sees no difference."""
+    source = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    if not source.exists():
+        pytest.skip("the system does not tell its clock source")
+    (tmp_path / "other").write_text("hpet\n")
+    hidden = ["unshare", "--mount", "sh", "-c", f'mount --bind {tmp_path}/other {source} && exec "$@"', "sh"]
+    if subprocess.run([*hidden, "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    program = """
+import time
+import scope_profiler as sp
+from scope_profiler import _core
+sp.setup(output=None)
+before = time.perf_counter_ns()
+with sp.region("a"): pass
+after = time.perf_counter_ns()
+region = sp.finalize(verbose=False, return_results=True)["a"][0]
+print(_core.clock_source(), before <= region.start_times_ns[0] <= region.end_times_ns[0] <= after)
+"""
+    variables = {key: value for key, value in os.environ.items() if key != "SCOPE_PROFILER_CLOCK"}
+    done = subprocess.run([*hidden, sys.executable, "-c", program], env=variables, capture_output=True, text=True)
+    assert done.stdout.split() == ["monotonic", "True"], done.stderr
+
+
 def test_what_is_no_clock_is_named() -> None:
     with pytest.raises(ValueError, match="clock must be one of 'auto', 'tsc', 'monotonic', got 'sundial'"):
         sp.ProfileManager().setup(output=None, clock="sundial")

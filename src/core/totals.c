@@ -50,7 +50,7 @@ static sp_total_page *page_new(sp_run *run, uint32_t row)
 
 static bool regions_grow(sp_totals *totals, uint32_t region)
 {
-    size_t limit = totals->limit ? totals->limit : 4 * SP_TOTALS_PER_PAGE;
+    size_t limit = totals->limit ? totals->limit : (size_t)4 * SP_TOTALS_PER_PAGE;
     while (limit <= region) limit *= 2;
     sp_total **regions = realloc(totals->regions, limit * sizeof *regions);
     if (regions == NULL) return false;
@@ -78,7 +78,7 @@ static SP_NOINLINE sp_total *total_add(sp_log *log, sp_totals *totals, uint32_t 
     if (region < totals->limit || regions_grow(totals, region)) page = page_new(run, (uint32_t)log->row->index);
     if (page) {
         atomic_store_explicit(&page->index, index, RELAXED);
-        for (size_t i = 0; i < SP_TOTALS_PER_PAGE; i++) totals->regions[index * SP_TOTALS_PER_PAGE + i] = &page->totals[i];
+        for (size_t i = 0; i < SP_TOTALS_PER_PAGE; i++) totals->regions[(size_t)index * SP_TOTALS_PER_PAGE + i] = &page->totals[i];
     }
     pthread_mutex_unlock(&run->lock);
     errno = saved;

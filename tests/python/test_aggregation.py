@@ -734,6 +734,27 @@ def test_kills_at_random_moments_leave_sums_that_agree(tmp_path, scale):
         assert "recovered_damaged_bytes" not in found.metadata
 
 
+def test_a_damaged_spool_of_sums_is_read_or_refused(python, tmp_path, scale):
+    process = python(KILLED + "work(10); sp.finalize(verbose=False); work(3); os.kill(os.getpid(), signal.SIGKILL)", check=False)
+    assert process.returncode == -9, process.stderr
+    [spool] = tmp_path.glob("*.spool")
+    data = spool.read_bytes()
+    end = len(data.rstrip(b"\0")) + 64
+    for seed in range(scale(60, 5000)):
+        rng, damaged = random.Random(seed), bytearray(data)
+        for _ in range(rng.choice((1, 3, 20))):
+            at = rng.randrange(rng.choice((0, 4096)), end)
+            damaged[at] = rng.choice((0, 255, damaged[at] ^ 1 << rng.randrange(8)))
+        (tmp_path / "damaged.spool").write_bytes(damaged)
+        try:
+            results = sp.load(tmp_path / "damaged.spool")
+        except (OSError, ValueError):
+            continue
+        for name in results.region_names:
+            one = results[name][0]
+            assert one.min_duration <= one.max_duration <= one.total_duration and one.std_duration >= 0
+
+
 def test_top_shows_the_sums_of_a_process(python, tmp_path):
     process = python(KILLED + "work(1000); os.kill(os.getpid(), signal.SIGKILL)", check=False)
     assert process.returncode == -9, process.stderr

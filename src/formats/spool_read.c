@@ -369,8 +369,9 @@ static bool read_note(reader *r, const sp_note_header *note)
     case SP_NOTE_LIMIT: r->salvage.limited = true; break;
     case SP_NOTE_DROPPED: read_dropped(r, at, end); break;
     case SP_NOTE_FULL: r->salvage.incomplete = true; break;
-    case SP_NOTE_TASK_NAME: break; /* read when the tasks are there */
-    case SP_NOTE_SCOPE: case SP_NOTE_OUTCOME: break; /* not in the journal */
+    case SP_NOTE_TASK_NAME: /* read when the tasks are there */
+    case SP_NOTE_SCOPE: case SP_NOTE_OUTCOME: /* not in the journal */
+        break;
     }
     return true;
 }

@@ -90,6 +90,7 @@ struct sp_run {
     sp_values_chunk *values, *last_values; /* values.h: what the store has of single calls' metadata, the oldest first */
     uint32_t values_chunks, values_scopes; /* made so far */
     bool values_marked;                    /* the next value begins a chunk */
+    size_t values_bytes;                   /* of all chunks */
     _Atomic(uint64_t) unmatched; /* exits that belonged to no open call */
     _Atomic(uint64_t) lost;      /* calls for which there was no memory, of logs that are gone */
     sp_run *next_active;         /* registry */

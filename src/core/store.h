@@ -89,6 +89,7 @@ struct sp_store {
     const sp_store_operations *operations;
     bool keeps_newest;    /* at the limit: the oldest calls go. Else recording stops. */
     size_t largest_block; /* bytes of slots, so that the limit is many blocks; 0: any */
+    size_t most_values;   /* bytes of chunks of values, so that they leave room for calls; 0: any */
     _Atomic(int) references; /* its maker, the run, and every block */
 };
 

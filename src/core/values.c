@@ -19,12 +19,18 @@ struct sp_values_chunk {
     uint32_t number;
 };
 
+static bool is_enough(const sp_run *run, size_t more)
+{
+    return run->store->most_values && run->values_bytes + more > run->store->most_values;
+}
+
 static sp_values_chunk *chunk_new(sp_run *run, size_t wanted)
 {
     sp_values_chunk *chunk = calloc(1, sizeof *chunk);
     if (chunk == NULL) return NULL;
     chunk->bytes = wanted > CHUNK_BYTES ? wanted : CHUNK_BYTES;
-    chunk->memory = run->store->operations->map(run->store, SP_CHUNK_VALUES, 0, 0, &chunk->bytes);
+    if (is_enough(run, chunk->bytes)) errno = EDQUOT;
+    else chunk->memory = run->store->operations->map(run->store, SP_CHUNK_VALUES, 0, 0, &chunk->bytes);
     if (chunk->memory == NULL) {
         const int why = errno;
         free(chunk);
@@ -39,8 +45,36 @@ static sp_values_chunk *chunk_new(sp_run *run, size_t wanted)
     }
     chunk->number = ++run->values_chunks;
     chunk->first = sp_clock_read();
+    run->values_bytes += chunk->bytes;
     run->values_marked = false;
     return run->last_values = chunk;
+}
+
+/* Take the chunk behind `before` (NULL: the first) off, and give it back. */
+static void drop(sp_run *run, sp_values_chunk *before)
+{
+    sp_values_chunk *chunk = before ? before->next : run->values;
+    if (before) before->next = chunk->next;
+    else run->values = chunk->next;
+    if (chunk == run->last_values) run->last_values = before;
+    run->values_bytes -= chunk->bytes;
+    run->store->operations->drop(run->store, chunk->memory, chunk->bytes);
+    free(chunk);
+}
+
+static bool is_over(const sp_run *run, const sp_values_chunk *chunk)
+{
+    return chunk->open == 0 && (chunk != run->last_values || run->values_marked);
+}
+
+bool sp_values_drop_oldest(sp_run *run, size_t bytes)
+{
+    for (sp_values_chunk *before = NULL, *chunk = run->values; chunk; before = chunk, chunk = chunk->next) {
+        if (!is_over(run, chunk) || chunk->bytes < bytes) continue;
+        drop(run, before);
+        return true;
+    }
+    return false;
 }
 
 /* The chunk that the note is in; NULL: there is no room, and errno tells why. */
@@ -68,11 +102,16 @@ static sp_values_chunk *note(sp_run *run, sp_note_kind kind, const sp_value *val
     const void *const parts[3] = {value, region, text};
     const size_t sizes[3] = {sizeof *value, region ? strlen(region) + 1 : 0, strlen(text) + 1};
     const int saved = errno;
+    const size_t wanted = sizes[0] + sizes[1] + sizes[2] + NOTE_HEAD, bytes = wanted > CHUNK_BYTES ? wanted : CHUNK_BYTES;
     sp_values_chunk *chunk;
     sp_room room = SP_ROOM_MADE;
     while ((chunk = try_note(run, kind, parts, sizes)) == NULL && errno == EDQUOT && run->store->keeps_newest && room == SP_ROOM_MADE) {
+        if (is_enough(run, bytes)) {
+            room = sp_values_drop_oldest(run, 0) ? SP_ROOM_MADE : SP_ROOM_NONE;
+            continue;
+        }
         pthread_mutex_unlock(&run->lock);
-        room = sp_run_drop_oldest(run, CHUNK_BYTES);
+        room = sp_run_drop_oldest(run, bytes);
         pthread_mutex_lock(&run->lock);
     }
     errno = saved;
@@ -125,22 +164,6 @@ uint32_t sp_values_mark(sp_run *run)
     const uint32_t mark = run->values_chunks;
     pthread_mutex_unlock(&run->lock);
     return mark;
-}
-
-/* Take the chunk behind `before` (NULL: the first) off, and give it back. */
-static void drop(sp_run *run, sp_values_chunk *before)
-{
-    sp_values_chunk *chunk = before ? before->next : run->values;
-    if (before) before->next = chunk->next;
-    else run->values = chunk->next;
-    if (chunk == run->last_values) run->last_values = before;
-    run->store->operations->drop(run->store, chunk->memory, chunk->bytes);
-    free(chunk);
-}
-
-static bool is_over(const sp_run *run, const sp_values_chunk *chunk)
-{
-    return chunk->open == 0 && (chunk != run->last_values || run->values_marked);
 }
 
 void sp_values_drop(sp_run *run, uint32_t mark)

@@ -33,6 +33,9 @@ void sp_values_drop(sp_run *run, uint32_t mark);
 /* With run->lock held: calls that ended before this went to make room. What was noted while `needed` says so stays. */
 void sp_values_drop_before(sp_run *run, sp_ticks ticks, bool (*needed)(const sp_run *run, sp_ticks from, sp_ticks until));
 
+/* With run->lock held: the oldest chunk of at least `bytes`, because calls are worth more. False: there is none that may go. */
+bool sp_values_drop_oldest(sp_run *run, size_t bytes);
+
 void sp_values_free(sp_run *run);
 
 #endif

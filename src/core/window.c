@@ -180,6 +180,8 @@ sp_room sp_run_drop_oldest(sp_run *run, size_t bytes)
         room = SP_ROOM_MADE;
         sp_values_drop_before(run, cut, has_calls);
         sp_note_dropped(run);
+    } else if (victim == NULL && room == SP_ROOM_NONE && !run->dropped && sp_values_drop_oldest(run, bytes)) {
+        room = SP_ROOM_MADE;
     }
     pthread_mutex_unlock(&run->lock);
     pthread_mutex_unlock(&run->collecting);

@@ -635,7 +635,10 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
     pthread_mutex_init(&spool->lock, NULL);
     spool->limit = options->limit;
     spool->store.keeps_newest = options->limit && options->keeps_newest;
-    if (spool->store.keeps_newest) spool->store.largest_block = largest_block(options->limit);
+    if (spool->store.keeps_newest) {
+        spool->store.largest_block = largest_block(options->limit);
+        spool->store.most_values = options->limit / 2;
+    }
     spool->ends_with_name = options->ends_with_name;
     spool->path = strdup(options->path);
     /* Only the user may read it, and a name that is there already, a planted link too, is not taken. */

@@ -221,3 +221,26 @@ sp.finalize(verbose=False)
     assert values(sp.load(tmp_path / "p.h5"))["halves"] == [{"of": "parent", "n": n, **EVEN} for n in (0, 2)]
     assert values(sp.load(tmp_path / "child.h5"))["halves"] == [{"n": 8, **EVEN}]
     assert sorted(os.listdir(tmp_path)) == ["child.h5", "p.h5"]
+
+
+def test_values_never_stop_the_recording_of_calls(python, tmp_path):
+    process = python(
+        HEAD
+        + """
+import warnings
+sp.setup(output="p.h5", track_threads=True, spool_limit=3 << 20, spool_policy="newest")
+def work():
+    for n in range(0, 20_000, 2): halves(n)
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+run = sp.ProfileManager._state.recording.run
+print(run.lost, run.limited, run.dropped[0])
+warnings.simplefilter("ignore")
+sp.finalize(verbose=False)
+"""
+    )
+    lost, limited, dropped = process.stdout.split()
+    assert (lost, limited) == ("0", "False")
+    results = sp.load(tmp_path / "p.h5")
+    assert results["halves"].num_calls + results["inside"].num_calls + int(dropped) == 80_000

@@ -166,7 +166,7 @@ static void build_slots(char *at, const char *end, uint32_t stride, fuzz_input *
         if (length >= 250) slot->end = fuzz_take_edge(input);
         else if (length >= 10) slot->end = start + length;
         slot->region = take_index(input) ^ (uint32_t)(fuzz_take(input, 1) & 7) << 29;
-        slot->task = (int32_t)take_index(input) - 1;
+        slot->task = (int32_t)(take_index(input) - 1);
         if (stride == sizeof(sp_async_slot)) ((sp_async_slot *)slot)->await = fuzz_take_edge(input);
         if (fuzz_take(input, 1) >= 240) return;
     }

@@ -35,6 +35,7 @@ typedef struct sp_values_chunk sp_values_chunk;
 
 struct sp_run {
     _Atomic(int) references; /* its owner, and one for each log */
+    size_t held; /* front end: how often it holds the one reference that stands for all of these */
     uint64_t token;
     bool tracks_threads, tracks_tasks;
     bool sums; /* it keeps sums of regions, not calls: totals.h */

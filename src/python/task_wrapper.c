@@ -543,12 +543,29 @@ static void task_leave(sp_delegate *op, sp_outcome outcome)
     if (outcome != SP_SUSPENDED && self->row && follows(self->run)) finish(self, now ? now : sp_clock_read());
 }
 
+/* All delegates of a run share one reference to it: with the GIL they are counted without the cost of an atomic operation. */
+static void hold_run(sp_run *run)
+{
+#ifndef Py_GIL_DISABLED
+    if (run->held++ > 0) return;
+#endif
+    atomic_fetch_add_explicit(&run->references, 1, memory_order_relaxed);
+}
+
+static void let_go_of_run(sp_run *run)
+{
+#ifndef Py_GIL_DISABLED
+    if (--run->held > 0) return;
+#endif
+    sp_run_release(run);
+}
+
 static void task_drop(sp_delegate *op)
 {
     task_body *self = (task_body *)op;
     unlink_live(self);
     Py_CLEAR(self->name);
-    sp_run_release(self->run);
+    let_go_of_run(self->run);
 }
 
 static const sp_delegate_hooks task_hooks = {task_enter, task_leave, task_drop, NULL};
@@ -560,7 +577,7 @@ static PyObject *wrap(PyObject *coroutine, sp_run *run)
     if (kind < 0 || !follows(run) || find_body(coroutine, run)) return coroutine;
     task_body *self = (task_body *)sp_delegate_new((sp_delegate_kind)kind, coroutine, &task_hooks);
     if (self) {
-        atomic_fetch_add_explicit(&run->references, 1, memory_order_relaxed);
+        hold_run(run);
         self->run = run;
     }
     Py_DECREF(coroutine);

@@ -92,13 +92,13 @@ typedef struct tally {
     int64_t last_start;
 } tally;
 
-static uint32_t count_call(void *context, const sp_collected *call)
+static uint32_t count_call(void *context, const sp_collected *one)
 {
     tally *t = context;
-    assert_true(call->start_ns >= t->last_start);
-    t->last_start = call->start_ns;
-    t->open += call->open;
-    t->roots += call->above == SP_NO_CALL_ABOVE;
+    assert_true(one->start_ns >= t->last_start);
+    t->last_start = one->start_ns;
+    t->open += one->open;
+    t->roots += one->above == SP_NO_CALL_ABOVE;
     return (uint32_t)t->calls++;
 }
 
@@ -110,13 +110,13 @@ static void a_collection_that_is_given_up_has_taken_nothing(void **state)
     calls(of, "inner", 5000, 200);
     for (int i = 0; i < 2; i++) {
         sp_collection *collection;
-        tally seen = {0};
+        tally counted = {0};
         assert_int_equal(sp_collection_begin(of->run, 0, 0, &collection, NULL), SP_OK);
         assert_int_equal(sp_collection_profile(collection)->call_count, 5000);
-        assert_true(sp_collection_walk(collection, SP_WALK_TREE, count_call, &seen));
-        assert_int_equal(seen.calls, 5000);
-        assert_int_equal(seen.roots, 5000); /* what encloses them is open, and not in it */
-        assert_int_equal(seen.open, 0);
+        assert_true(sp_collection_walk(collection, SP_WALK_TREE, count_call, &counted));
+        assert_int_equal(counted.calls, 5000);
+        assert_int_equal(counted.roots, 5000); /* what encloses them is open, and not in it */
+        assert_int_equal(counted.open, 0);
         sp_collection_abandon(collection);
     }
     leave(&open, 20000);
@@ -138,13 +138,13 @@ static void a_last_collection_ends_what_is_open(void **state)
     clock_at(500);
     for (int i = 0; i < 2; i++) { /* it takes nothing either */
         sp_collection *collection;
-        tally seen = {0};
+        tally counted = {0};
         assert_int_equal(sp_collection_begin_last(of->run, 0, 0, &collection, NULL), SP_OK);
         assert_int_equal(sp_collection_mark_open(collection, NULL), SP_OK);
-        assert_true(sp_collection_walk(collection, SP_WALK_TREE, count_call, &seen));
-        assert_int_equal(seen.calls, 8);
-        assert_int_equal(seen.open, 3);
-        assert_int_equal(seen.roots, 2); /* one a thread */
+        assert_true(sp_collection_walk(collection, SP_WALK_TREE, count_call, &counted));
+        assert_int_equal(counted.calls, 8);
+        assert_int_equal(counted.open, 3);
+        assert_int_equal(counted.roots, 2); /* one a thread */
         const sp_profile *profile = sp_collection_profile(collection);
         assert_string_equal(row_of(profile, "outer")->event_metadata, "[{\"open\":true},{\"open\":true},{},{}]");
         assert_string_equal(row_of(profile, "other")->event_metadata, "[{\"open\":true}]");

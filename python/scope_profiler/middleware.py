@@ -175,7 +175,7 @@ class _Middleware:
     def _note(self, region: Region, call: OpenCall, outcome: _Outcome, ident: str | None) -> None:
         """Keep the outcome of a request as metadata of its call."""
         wanted = self._status_noted and (not self._only_errors or _failed(outcome))
-        if not wanted and ident is None:
+        if not wanted and (ident is None or self._only_errors):
             return
         recording = self._manager._state.recording
         if recording is None or recording.config.aggregation_mode:
@@ -250,10 +250,10 @@ class ASGIMiddleware(_Middleware):
     metadata
         ``"all"``: each call has ``status`` and, if there was one, ``exception`` (its class name) as metadata, and ``incomplete`` if the
         response was not sent to its end. ``"errors"``: only calls with an exception, an incomplete response or a status of 500
-        and more. ``"none"``.
+        and more. ``"none"``: no outcome.
     request_id
         A header (``"x-request-id"``) from which each request takes an id; without it it gets one, and the response has it. It is in the
-        metadata of the call, and :func:`request_id` returns it.
+        metadata of the call (with ``metadata="errors"`` in that of failures), and :func:`request_id` returns it.
     tags
         Of the regions.
     output, **settings

@@ -566,7 +566,10 @@ def _thread_facts(results: ProfilingResults, ranks: Sequence[int], threads: Sequ
     if wall and len(ranks) == 1:
         inside = sum(usage.get((thread.rank, thread.index), (0, 0))[1] for thread in threads) / _NS
         facts.append(f"{inside / wall:.2f} inside of regions on average over {wall:.3f} s")
-    facts.append(f"{sum(thread.run_cpu_time or 0.0 for thread in threads):.3f} s of CPU")
+    known = [thread.run_cpu_time for thread in threads if thread.run_cpu_time is not None]
+    if known:
+        unknown = f" on {len(known)} of them, unknown on the others" if len(known) < len(threads) else ""
+        facts.append(f"{sum(known):.3f} s of CPU{unknown}")
     return ", ".join(facts)
 
 
@@ -588,8 +591,11 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
         rows.append([*row, str(thread.index), name, format_count(calls), _seconds(covered), _cpu(thread), wall])
     lines = table(columns, rows)
     if len(threads) > len(busiest):
-        rest = sum(thread.run_cpu_time or 0.0 for thread in threads if id(thread) not in shown)
-        lines.append(f"  and {len(threads) - len(busiest)} more threads with {rest:.6f} s of CPU in all")
+        rest = [thread.run_cpu_time for thread in threads if id(thread) not in shown]
+        known = [time for time in rest if time is not None]
+        told = f" with {sum(known):.6f} s of CPU in all" if known else ""
+        unknown = f", of {len(rest) - len(known)} it is unknown" if known and len(known) < len(rest) else ""
+        lines.append(f"  and {len(rest)} more threads{told}{unknown}")
     return lines
 
 

@@ -278,6 +278,8 @@ WRONG = [
     ("inspect_profile", {}, "file_path: Field required"),
     ("inspect_profile", {"file_path": 7}, "file_path: Input should be a valid string"),
     ("inspect_profile", {"file_path": "a.h5", "include": "io"}, "include: Input should be a valid list"),
+    ("inspect_profile", {"file_path": "a.h5", "inclued": ["io"]}, "inspect_profile: it has no argument 'inclued', did you mean 'include'?"),
+    ("run_profile", {"script_path": "fails.py", "stop": None}, "run_profile: it has no argument 'stop'"),
     ("inspect_profile", {"file_path": "none.h5"}, "none.h5: no such file"),
     ("inspect_profile", {"file_path": "text.h5"}, "text.h5"),
     ("inspect_profile", {"file_path": "."}, ". is a directory"),

@@ -304,6 +304,13 @@ def test_less_metadata_on_request(run, metadata):
     assert one(run(), "r").event_metadata == expected[metadata]
 
 
+def test_ids_of_failures_alone_are_kept_with_errors(run):
+    for status in (200, 503):
+        middleware = ASGIMiddleware(respond(b"", status=status), name_of=lambda scope: "r", metadata="errors", request_id="x-id")
+        drive(middleware, http_scope(headers=[(b"x-id", b"%d" % status)]))
+    assert one(run(), "r").event_metadata == ({}, {"status": 503, "request_id": "503"})
+
+
 @pytest.mark.parametrize(
     "arguments, error, words",
     [

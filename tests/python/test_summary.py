@@ -242,6 +242,20 @@ def test_a_concurrent_run_shows_its_threads():
     assert [line for line in filtered.splitlines() if "MainThread" in line] == [line for line in text.splitlines() if "MainThread" in line]
 
 
+def test_cpu_time_that_is_unknown_is_not_taken_for_none():
+    threads = [ThreadInfo(0, 0, "MainThread", 1, 1, False, 0, -1, 20 * MS), ThreadInfo(1, 0, "killed", 1, 1, False, 0, -1, -1)]
+    some = printed(results_of(("r", 0, 5, 0, 0), threads={0: threads}), suppress_notes=False)
+    assert ", 0.020 s of CPU on 1 of them, unknown on the others\n" in some
+    for thread in threads:
+        thread.cpu_time = -1.0
+    none = printed(results_of(("r", 0, 5, 0, 0), threads={0: threads}), suppress_notes=False)
+    assert "Concurrent run: 2 threads" in none and "s of CPU" not in none
+    many = [ThreadInfo(i, 0, f"t{i}", 1, 1, False, 0, 9 * MS, -1 if i % 2 else MS) for i in range(100)]
+    text = printed(results_of(("r", 0, 5, 0, 0), threads={0: many}), suppress_notes=False)
+    (line,) = (line for line in text.splitlines() if " more threads" in line)
+    assert line.startswith("  and ") and ", of 50 it is unknown" in line
+
+
 def test_many_threads_and_tasks_are_put_together():
     threads = [ThreadInfo(i, 0, f"w{i}", 1, 1, False, 0, MS, i * MS) for i in range(100)]
     tasks = [TaskInfo(i, 0, "task", f"Task-{i}", "fetch" if i % 2 else "main", 0, 0, MS, 2, 3 * MS, 5 * MS) for i in range(20)]

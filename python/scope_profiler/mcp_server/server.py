@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from scope_profiler import __version__
 from scope_profiler.bounded_process import ending_with_this_process
+from scope_profiler.cli.arguments import did_you_mean
 from scope_profiler.cli.terminal import one_line
 from scope_profiler.mcp_server import tools
 
@@ -45,6 +46,7 @@ class _Server(FastMCP):
     """FastMCP, but an error is one line, also that of an argument that is missing or of a wrong type."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        _check_names(name, arguments)
         try:
             return await super().call_tool(name, arguments)
         except ProtocolError as error:
@@ -52,6 +54,17 @@ class _Server(FastMCP):
             if isinstance(cause, ValidationError):
                 raise ProtocolError(one_line(f"{name}: {_problems(cause)}")) from None
             raise ProtocolError(one_line(error)) from None
+
+
+def _check_names(tool: str, arguments: dict[str, Any]) -> None:
+    """FastMCP drops arguments that it does not know, and a filter with a mistyped name would not filter."""
+    function = next((function for function in _TOOLS if function.__name__ == tool), None)
+    if function is None:
+        return
+    known = [name for name in inspect.signature(function).parameters if name != "stop"]
+    for name in arguments:
+        if name not in known:
+            raise ProtocolError(one_line(f"{tool}: it has no argument {name!r}{did_you_mean(name, known)}"))
 
 
 def _problems(error: ValidationError) -> str:

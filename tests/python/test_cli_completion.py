@@ -229,6 +229,10 @@ def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Callable[[
         ("scope-profiler inspect run\t", "<scope-profiler><inspect><run one.h5>"),
         ("scope-profiler plot other.h5 --backend=plotl\t", "<scope-profiler><plot><other.h5><--backend=plotly>"),
         ("scope-profiler run --config=sett\t", "<scope-profiler><run><--config=settings.toml>"),
+        # Nothing of the word is typed yet.
+        ("scope-profiler completion \tzs\t", "<scope-profiler><completion><zsh>"),
+        ("scope-profiler run --config \tsett\t", "<scope-profiler><run><--config><settings.toml>"),
+        ("scope-profiler export other.h5 --to \tspeed\t", "<scope-profiler><export><other.h5><--to><speedscope>"),
     ],
 )
 def test_tabs_in_a_terminal(terminal: Callable[[str], str], keys: str, words: str) -> None:

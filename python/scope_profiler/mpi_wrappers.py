@@ -739,7 +739,9 @@ def profile_mpi4py(mpi_module: Any = None, *, pickle_object_sizes: bool = False,
     from .profile_manager import ProfileManager
 
     if mpi_module is None and not lazy:
-        from mpi4py import MPI as mpi_module  # noqa: N811
+        from mpi4py import MPI
+
+        mpi_module = MPI
     hooks = MPIHooks(ProfileManager._state, pickle_object_sizes=pickle_object_sizes)
     hooks.install(mpi_module)
     try:

@@ -274,13 +274,13 @@ PyObject *sp_python_counters(sp_run *run)
 
 /* ---- both ---- */
 
-sp_probe *sp_python_probe(PyObject *instrument, PyObject *events)
+sp_probe *sp_python_probe(PyObject *functions, PyObject *events)
 {
-    if (instrument != Py_None && events != Py_None) {
+    if (functions != Py_None && events != Py_None) {
         PyErr_SetString(PyExc_ValueError, "a run has one probe: functions or counters");
         return NULL;
     }
-    if (instrument != Py_None) return instrument_new(instrument);
+    if (functions != Py_None) return instrument_new(functions);
     return events != Py_None ? counters_new(events) : NULL;
 }
 

@@ -9,10 +9,10 @@
 #include "python/state.h"
 
 /*
- * The probe that `instrument` (None, or a pair of callables) and `events` (None, or names of events) ask for: NULL without an
+ * The probe that `functions` (None, or a pair of callables) and `events` (None, or names of events) ask for: NULL without an
  * exception if neither does. PerfEventError where the kernel does not count.
  */
-sp_probe *sp_python_probe(PyObject *instrument, PyObject *events);
+sp_probe *sp_python_probe(PyObject *functions, PyObject *events);
 
 /* Nothing is called any more, and the callables are let go. */
 void sp_python_probe_end(sp_run *run);

@@ -196,11 +196,11 @@ def profile_script(
 ) -> Finished:
     """Run a script with its regions recorded, as ``scope-profiler run -o OUTPUT SCRIPT ARGUMENTS`` does, in a process of its own.
 
-    ``only_user_code=False`` records the calls of all functions, those of libraries too.
+    Where the script has a run of its own, the file is a copy of that. ``only_user_code=False`` records the calls of all functions, those of libraries too.
     """
     import sys
 
-    command = [sys.executable, "-m", "scope_profiler", "run", "-q", "-o", os.fspath(output)]
+    command = [sys.executable, "-m", "scope_profiler", "run", "-q", "--copy-own-run", "-o", os.fspath(output)]
     if not only_user_code:
         command.append("--all")
     if buffer_limit is not None:

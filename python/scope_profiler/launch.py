@@ -105,7 +105,7 @@ def profile_command(command: str | Iterable[str], output: Any, options: list[str
     script = list(_script_words(command))
     if not script or script[0].startswith("-"):
         raise ValueError(f"a command needs the path of a Python script, got {command!r}")
-    words = [sys.executable, "-m", "scope_profiler", "run", "-q", "-o", path, *options, *script]
+    words = [sys.executable, "-m", "scope_profiler", "run", "-q", "--copy-own-run", "-o", path, *options, *script]
     completed: Any = subprocess.run(words, check=False)
     completed.profile_results = load(path) if completed.returncode == 0 else None
     return completed  # type: ignore[no-any-return]

@@ -63,7 +63,7 @@ class ManagerState:
         self.annotates = False  # some function or scope adds metadata: runs keep the lane of every call
         self.scope_values: Any = None  # ContextVar of the innermost metadata() scope's values; made at first use
         self.membership: Membership | None = None  # of a worker whose own session stands in for the run of its parent
-        self.started_by: str | None = None  # what began the run, if not the program itself
+        self.stand_in: Callable[[], None] | None = None  # of a run that makes way for one of the program's own: called once it has
         self.mpi_hooks: MPIHooks | None = None  # while MPI calls are recorded
         self.function_choice: FunctionChoice | None = None  # which functions a run with recursive_profile traces; None: all
         self._changing = ProcessLock("setup() or reset()")
@@ -74,8 +74,8 @@ class ManagerState:
     def start(self, config: ProfilingConfig, region_tags: Iterable[str] | None = None, *, replace: bool) -> None:
         """Begin a run, ending the one before. RuntimeError if that is active and not to be replaced."""
         with self._changing, _Untraced():
-            if self._is_busy() and not replace:
-                raise RuntimeError(self._busy_message())
+            if self._is_busy() and not replace and self.stand_in is None:
+                raise RuntimeError("a run is active already; finalize() it first, or pass replace=True")
             self.cancel_at_exit()
             region_tags = None if region_tags is None else tuple(region_tags)
             before = self.recording
@@ -98,11 +98,13 @@ class ManagerState:
             self.last_results = None
             self.configured = True
             self.phase = ACTIVE
-            self.started_by = None
+            made_way, self.stand_in = self.stand_in, None
             self._adopt_kept()
             self._unhook_mpi()
             if recording is not None and config.profile_mpi_calls:
                 self._hook_mpi()
+            if made_way is not None and before is not None and not before.inherited:
+                made_way()
 
     def _hook_mpi(self) -> None:
         from .mpi_wrappers import MPIHooks
@@ -120,14 +122,6 @@ class ManagerState:
         if self.phase != ACTIVE or self.recording is None:  # None: profiling is deactivated
             return False
         return not self.recording.inherited and self.recording.membership is None
-
-    def _busy_message(self) -> str:
-        if self.started_by is None:
-            return "a run is active already; finalize() it first, or pass replace=True"
-        return (
-            f"a run is active already: {self.started_by} began it. A program that has a session or setup() of its own needs no "
-            f"{self.started_by}: run it with python, or pass replace=True"
-        )
 
     def _calls_to_drop(self) -> int:
         """Calls that nobody will report once the current run is gone."""

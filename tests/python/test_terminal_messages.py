@@ -104,14 +104,53 @@ def test_a_missing_directory_is_told_at_setup_even_without_a_spool(tmp_path):
         ProfileManager().setup(output=tmp_path / "none" / "p.h5", spool=False)
 
 
-def test_run_of_a_program_with_a_session_of_its_own_says_who_began_the_other(tmp_path, python):
-    script = tmp_path / "app.py"
-    script.write_text("import scope_profiler as sp\nwith sp.session(output=None):\n    pass\n")
-    done = python(
-        "import sys; from scope_profiler.cli import main; sys.exit(main(['run', '-q', '-o', 'o.h5', 'app.py']))", check=False
+OWN_RUN = "import scope_profiler as sp\nwith sp.session(output='own.h5', verbose=False):\n    with sp.region('mine'):\n        pass\n"
+
+
+def _run(python, *words, check=True):
+    return python("import sys; from scope_profiler.cli import main; sys.exit(main(['run', *sys.argv[1:]]))", *words, check=check)
+
+
+@pytest.mark.parametrize("begin", ["", "sp.setup(output='own.h5')\nwith sp.region('mine'): pass\nsp.finalize(verbose=False)\n"])
+def test_run_makes_way_for_a_run_of_the_program(tmp_path, python, begin):
+    (tmp_path / "app.py").write_text("import scope_profiler as sp\n" + begin if begin else OWN_RUN)
+    done = _run(python, "-o", "o.h5", "app.py")
+    assert done.stdout == ""
+    assert done.stderr == (
+        "scope-profiler run: the program begins a run of its own, in own.h5; that one is recorded, and o.h5 is not written\n"
     )
-    assert done.returncode == 1
-    assert "`scope-profiler run` began it" in done.stderr and "run it with python" in done.stderr
+    assert sp.load(tmp_path / "own.h5").get_region("mine").num_calls == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["app.py", "own.h5"]
+
+
+def test_run_keeps_what_was_recorded_before_a_run_of_the_program(tmp_path, python):
+    (tmp_path / "app.py").write_text("import scope_profiler as sp\nwith sp.region('early'):\n    pass\n" + OWN_RUN)
+    done = _run(python, "-o", "o.h5", "app.py")
+    assert "calls before it are in o.h5" in done.stderr
+    assert [region.name for region in sp.load(tmp_path / "o.h5")] == ["early"]
+    assert "early" not in sp.load(tmp_path / "own.h5") and "mine" in sp.load(tmp_path / "own.h5")
+    done = _run(python, "-o", "own.h5", "app.py")
+    assert "1 call before it is dropped" in done.stderr
+    assert "mine" in sp.load(tmp_path / "own.h5")
+
+
+def test_run_reports_a_run_of_the_program_that_nobody_finalized(tmp_path, python):
+    (tmp_path / "app.py").write_text("import scope_profiler as sp\nsp.setup(output='own.h5')\nwith sp.region('mine'):\n    pass\n")
+    done = _run(python, "-o", "o.h5", "app.py")
+    assert "mine" in done.stdout and "mine" in sp.load(tmp_path / "own.h5")
+
+
+def test_commands_that_run_a_program_take_its_own_run(tmp_path, monkeypatch):
+    from scope_profiler.bounded_process import profile_script
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").write_text(OWN_RUN)
+    done = profile_script("app.py", (), "o.h5", timeout=60, only_user_code=False)
+    assert done.returncode == 0
+    assert "mine" in sp.load("o.h5")
+    (tmp_path / "app.py").write_text(OWN_RUN.replace("'own.h5'", "None"))
+    done = profile_script("app.py", (), "none.h5", timeout=60)
+    assert done.returncode == 2 and "which wrote no .h5 file" in done.reason
 
 
 def test_own_time_is_never_more_than_the_region(capsys):

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scope_profiler.cli import INTERRUPTED, PROGRAM, USAGE_ERROR, CommandError, complain
-from scope_profiler.cli.terminal import Output, one_line, reason_of
+from scope_profiler.cli.terminal import Output, count_of, one_line, reason_of
+
+if TYPE_CHECKING:
+    from scope_profiler.recording import Recording
 
 DESCRIPTION = (
     "Run a Python program as `python SCRIPT` would, with the regions that it marks recorded. Options come before the script; what "
@@ -91,6 +94,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mpi-calls", action="store_true", default=None, help="record the MPI calls that the program makes with mpi4py"
     )
     calls.add_argument("--no-mpi-calls", dest="mpi_calls", action="store_false", help="do not record them (the default)")
+    # For commands that need one file, whoever records: where the program has a run of its own, a copy of that.
+    parser.add_argument("--copy-own-run", action="store_true", help=argparse.SUPPRESS)
 
 
 # Options that take a value: what follows them is not the script.
@@ -144,6 +149,8 @@ class _Recording:
         self._arguments = arguments
         self._output = output
         self._pid = os.getpid()
+        self._recorded: Recording | None = None
+        self._calls_before: int | None = None  # once the program has begun a run of its own: calls to report beside that
         self.exit_code = 0
 
     def begin(self) -> None:
@@ -187,7 +194,10 @@ class _Recording:
             except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
                 raise CommandError(one_line(error)) from None
         state = scope_profiler.ProfileManager._state
-        state.started_by = f"`{PROGRAM} run`"
+        state.stand_in = self._make_way
+        self._recorded = state.recording
+        if self._recorded is not None:
+            self._recorded.owned_by_session = True  # whoever takes the manager over, end() reports it
         if not (state.config is not None and state.config.recursive_profile):
             for name in ("include", "exclude", "entrypoint"):
                 if getattr(self._arguments, name):
@@ -236,10 +246,69 @@ class _Recording:
             _flush_streams()
             os._exit(USAGE_ERROR)
 
+    def _make_way(self) -> None:
+        """The program has begun a run of its own: that one counts. What was recorded before it is reported at the end, if there is any."""
+        from scope_profiler import ProfileManager
+
+        config, before = ProfileManager._state.config, self._recorded
+        assert config is not None
+        own = config.file_path if config.writes_file else "memory"
+        line = f"{PROGRAM} run: the program begins a run of its own, in {own}; that one is recorded"
+        self._calls_before = 0
+        if before is None:
+            complain(line)
+            return
+        before.closed = True
+        calls = before.unreported()
+        together = before.config.link is not None and before.config.link.size > 1  # a file of all ranks, which may differ in this
+        same = before.config.writes_file and config.writes_file and _same_file(before.config.file_path, own)
+        if calls and not (together or same or self._arguments.copy_own_run):
+            self._calls_before = calls
+            line += f"; calls before it are in {before.config.file_path}" if before.config.writes_file else ""
+        else:
+            before.owned_by_session = False
+            before.abandon()
+            line += f"; {count_of(calls, 'call')} before it {'is' if calls == 1 else 'are'} dropped" if calls else ""
+            if before.config.writes_file and not same and not self._arguments.copy_own_run:
+                line += f", and {before.config.file_path} is not written"
+        complain(line)
+
+    def _end_own_run(self) -> bool:
+        """As _write(), where the program has had a run of its own."""
+        from scope_profiler import ProfileManager
+
+        state = ProfileManager._state
+        own, before = state.recording, self._recorded
+        try:
+            if self._calls_before and before is not None and not before.discarded:
+                state.finalize(before, verbose=False, return_results=False)
+            if own is not None and own.unreported():
+                state.finish(verbose=not self._arguments.quiet, return_results=False)
+            if self._arguments.copy_own_run:
+                return self._copy(own.files[-1] if own is not None and own.files else None)
+        except BaseException as error:  # the last handler of the process: there is nobody above it
+            complain(f"{PROGRAM}: the profile was not written: {reason_of(error)}")
+            return False
+        return True
+
+    def _copy(self, path: str | None) -> bool:
+        import shutil
+
+        target = self._arguments.outfile
+        if path is None or os.path.splitext(path)[1] != os.path.splitext(target)[1]:
+            kind = os.path.splitext(target)[1]
+            complain(f"{PROGRAM}: the program has a run of its own, which wrote no {kind} file that could be taken for {target}")
+            return False
+        if not _same_file(path, target):
+            shutil.copyfile(path, target)
+        return True
+
     def _write(self) -> bool:
         """Write the profile and print the summary. False when the profile could not be written."""
         from scope_profiler import ProfileManager
 
+        if self._calls_before is not None:
+            return self._end_own_run()
         try:
             results = ProfileManager._state.finish(verbose=False, return_results=not self._arguments.quiet)
         except BaseException as error:  # the last handler of the process: there is nobody above it
@@ -260,6 +329,10 @@ class _Recording:
         except OSError as error:
             complain(f"{PROGRAM}: cannot print the summary: {one_line(error.strerror or error)}")
         return True
+
+
+def _same_file(one: str, other: str) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _flush_streams() -> None:

@@ -509,7 +509,7 @@ def path_summary(profile: Profile, *, names: Sequence[bool] | None = None, ranks
     """Calls by call path: (nested, clamped, nodes, rows, threads, percentiles); see src/analysis/path_summary.h.
 
     names: one bool per profile name, False leaves a region out. Times in ns, -1: unknown. percentiles ascend.
-    nodes: [(name_index, parent | -1)]; rows: [(node, rank, count, recursive, inclusive, exclusive, covered, statistics)];
+    nodes: [(name_index, parent | -1)]; rows: [(node, rank, count, recursive, inclusive, exclusive, covered, statistics, awaiting)];
     threads: [(rank, thread, count, covered)]; percentiles: [[float, ...] per node], or None if not asked for.
     """
 

@@ -122,6 +122,7 @@ class Workers:
         workers = [found[worker] for worker in sorted(found, key=_age)]
         names: list[str | None] = [_own_name(), *(_text(one.metadata.get("process_name")) for one in workers)]
         sums = {name: sum(int(one.metadata.get(name, 0)) for one in (profile, *workers)) for name in _SUMMED}
+        _add_unmeasured(sums, workers)
         # Whatever else a worker says about itself would be taken for what is said of the whole.
         parts = [
             _core.replace_profile(one, metadata={"start_time_ns": one.metadata["start_time_ns"]}) for one in workers
@@ -279,6 +280,22 @@ def _whole(parts: list[Profile]) -> Profile:
         root = aux.setdefault(rank, {"attributes": {}, "datasets": {}, "groups": {}})
         root["groups"]["samples"] = add_groups(groups)
     return _core.replace_profile(whole, aux=aux)
+
+
+def _add_unmeasured(sums: dict[str, int], workers: Iterable[Profile]) -> None:
+    """A worker that was killed, or lives, has not measured what its calls cost: they cost what those of the others do."""
+    calls, ns = sums["overhead_calls"], sums["overhead_ns"]
+    more = sum(_calls_of(one) for one in workers if "overhead_calls" not in one.metadata)
+    if calls and more:
+        sums["overhead_calls"] += more
+        sums["overhead_ns"] += ns * more // calls
+
+
+def _calls_of(profile: Profile) -> int:
+    if not profile.aggregate:
+        return profile.call_count
+    aggregates = (profile.row(index)[11] for index in range(profile.row_count))
+    return sum(values[0] for values in aggregates if values is not None)
 
 
 def _remove(path: str) -> None:

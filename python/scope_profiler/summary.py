@@ -60,6 +60,8 @@ class Path:
         How many calls, of every level of a recursion; whether some call is directly inside another of its region.
     inclusive, exclusive, covered
         Of the outermost calls; without what is inside; the wall clock during which one was open.
+    awaiting
+        Of the outermost calls, on the ranks that followed tasks; None: on none.
     total, minimum, maximum, first, last, mean, m2
         Of the durations of all levels; ``m2`` is the sum of the squared differences from the mean.
     start
@@ -73,6 +75,7 @@ class Path:
     """
 
     __slots__ = (
+        "awaiting",
         "calls",
         "children",
         "covered",
@@ -103,6 +106,7 @@ class Path:
         self.inclusive = 0
         self.exclusive: int | None = 0
         self.covered: int | None = 0
+        self.awaiting: int | None = None
         self.total = 0  # of every level of a recursion; `inclusive` is of the outermost ones
         self.minimum = self.maximum = self.first = self.last = 0
         self.start = self._end = 0
@@ -113,7 +117,7 @@ class Path:
 
     def add(self, row: tuple[Any, ...]) -> None:
         """Pool the row of one more rank."""
-        _, _, count, recursive, inclusive, exclusive, covered, statistics = row
+        _, _, count, recursive, inclusive, exclusive, covered, statistics, awaiting = row
         if not count:
             return
         first = not self.calls
@@ -134,6 +138,8 @@ class Path:
         self.inclusive += inclusive
         self.exclusive = None if self.exclusive is None or exclusive < 0 else self.exclusive + exclusive
         self.covered = None if self.covered is None or covered < 0 else self.covered + covered
+        if awaiting >= 0:
+            self.awaiting = (self.awaiting or 0) + awaiting
         self.total += statistics[TOTAL]
         self.gpu_calls += statistics[GPU_COUNT]
         self.gpu_total += statistics[GPU_TOTAL]
@@ -425,6 +431,7 @@ def _path_values(path: Path, parent: Path | None, above: tuple[str, ...], origin
         "total": path.inclusive / _NS,
         "exclusive": seconds(path.exclusive),
         "coverage": seconds(path.covered),
+        "awaiting": seconds(path.awaiting),
         "parent_coverage": None if parent is None else seconds(parent.covered),
         "start": seconds(path.start - origin),
         "avg": seconds(path.total / path.calls if path.calls else None),

@@ -21,7 +21,7 @@ typedef struct node_total {
     uint64_t count;
     bool recursive;
     bool stored; /* the statistics are complete, not sums under way */
-    int64_t inclusive, exclusive, covered, until;
+    int64_t inclusive, exclusive, covered, awaiting, until;
     sp_row_statistics statistics;
     sp_squares squares;
 } node_total;
@@ -45,6 +45,7 @@ typedef struct builder {
     sp_path_summary *out;
     sp_error *error;
     sp_status status; /* why find_node failed */
+    const int64_t *await; /* the column, where there are calls that have one */
     size_t node_size, row_size, thread_size;
     node_total *totals;  /* [node_size] */
     uint32_t *recent;    /* [node_size + 1]: under each node (index + 1, 0 the root), the child found last */
@@ -216,7 +217,7 @@ static sp_status flush_rank(builder *b, uint32_t rank)
         out->rows[out->row_count++] = (sp_path_row){
             .node = node, .rank = rank, .count = total->count, .recursive = total->recursive,
             .inclusive = total->inclusive, .exclusive = total->exclusive, .covered = total->covered,
-            .statistics = total->statistics,
+            .awaiting = b->await ? total->awaiting : SP_UNKNOWN, .statistics = total->statistics,
         };
         total->count = 0;
     }
@@ -339,6 +340,7 @@ static sp_status add_call(builder *b, thread_table *threads, const rank_calls *c
     node_total *total = &b->totals[node];
     total->exclusive = sp_plus(total->exclusive, calls->exclusive ? calls->exclusive[position] : duration);
     if (profile->columns[SP_COLUMN_GPU]) add_gpu(total, profile->columns[SP_COLUMN_GPU][at]);
+    if (b->await && (int32_t)node != above_node) total->awaiting = sp_plus(total->awaiting, b->await[at]);
     if (threads->column == NULL) return SP_OK;
     return add_usage(b, threads, calls->rank, threads->column[at], start, end);
 }
@@ -546,6 +548,7 @@ static sp_status add_row_calls(builder *b, const sp_row *row, uint32_t node)
         add_duration(total, intervals[i].start, intervals[i].end);
         total->inclusive = sp_plus(total->inclusive, sp_minus(intervals[i].end, intervals[i].start));
         if (b->profile->columns[SP_COLUMN_GPU]) add_gpu(total, b->profile->columns[SP_COLUMN_GPU][row->first + i]);
+        if (b->await) total->awaiting = sp_plus(total->awaiting, b->await[row->first + i]);
         if (b->call_nodes) b->call_nodes[row->first + i] = node;
     }
     total->exclusive = SP_UNKNOWN;
@@ -761,6 +764,7 @@ static sp_status sum_profile(builder *b)
     sp_status status = grow_nodes(b);
     if (status != SP_OK) return status;
     const bool calls = has_calls(b->profile);
+    if (calls) b->await = b->profile->columns[SP_COLUMN_AWAIT];
     if (calls && b->options->percentile_count) {
         b->call_nodes = malloc((b->profile->call_count + 1) * sizeof *b->call_nodes);
         if (b->call_nodes == NULL) return no_memory(b);

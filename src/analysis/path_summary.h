@@ -35,6 +35,7 @@ typedef struct sp_path_row {
     int64_t inclusive; /* of the outermost levels */
     int64_t exclusive; /* without the calls inside; SP_UNKNOWN when there is no tree */
     int64_t covered;   /* wall clock during which at least one call was open; SP_UNKNOWN without the calls */
+    int64_t awaiting;  /* of the outermost levels; SP_UNKNOWN without the calls, or where tasks were not followed */
     /* over every level. `first` is the duration of the call that starts first, `last` of the one that ends last */
     sp_row_statistics statistics;
 } sp_path_row;

@@ -127,11 +127,11 @@ static PyObject *row_list(const sp_path_summary *summary)
         const sp_path_row *row = &summary->rows[i];
         const sp_row_statistics *s = &row->statistics;
         PyObject *item = Py_BuildValue(
-            "(IIKNLLL(LLLLLLLKLdd))", row->node, row->rank, (unsigned long long)row->count,
+            "(IIKNLLL(LLLLLLLKLdd)L)", row->node, row->rank, (unsigned long long)row->count,
             PyBool_FromLong(row->recursive), (long long)row->inclusive, (long long)row->exclusive,
             (long long)row->covered, (long long)s->total, (long long)s->minimum, (long long)s->maximum,
             (long long)s->first, (long long)s->last, (long long)s->start_minimum, (long long)s->end_maximum,
-            (unsigned long long)s->gpu_count, (long long)s->gpu_total, s->mean, s->m2);
+            (unsigned long long)s->gpu_count, (long long)s->gpu_total, s->mean, s->m2, (long long)row->awaiting);
         if (append(list, item) < 0) Py_CLEAR(list);
     }
     return list;

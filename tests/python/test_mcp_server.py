@@ -230,7 +230,10 @@ def test_inspect_tells_of_threads_tasks_and_spools(tmp_path: Path, clean_manager
     coroutines = {row["coroutine"]: row for row in run["coroutines"]["items"]}
     [name] = [name for name in coroutines if name.endswith("job")]
     assert (coroutines[name]["tasks"], coroutines[name]["done"], coroutines[name]["steps"]) == (3, 3, 6)
-    assert [item["name"] for item in killed["regions"]["items"]] == ["late"]
+    assert [(item["name"], item["awaiting"]) for item in killed["regions"]["items"]] == [("late", None)]
+    [job_path] = [item for item in run["regions"]["items"] if item["name"] == "job"]
+    awaited = sum(sp.load(tmp_path / "run.h5")["job"][0].await_times_ns) / 1e9
+    assert 0 < job_path["awaiting"] == pytest.approx(awaited)
 
 
 def test_compare_says_what_changed(tmp_path: Path) -> None:

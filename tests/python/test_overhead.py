@@ -169,6 +169,16 @@ def test_followed_processes_are_summed(tmp_path):
     assert metadata["overhead_calls"] == 301 and metadata["overhead_ns"] > 0
 
 
+@pytest.mark.parametrize("settings", ["", ", aggregation_mode=True"], ids=["calls", "sums"])
+def test_calls_of_workers_that_did_not_measure_count_as_well(tmp_path, settings):
+    program = WORKERS.replace("with sp.region(\"w\"): pass", "with sp.region(\"w\"): pass\n    import os; os._exit(0)")
+    program = program.replace("follow_processes=True", f"follow_processes=True{settings}")
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    results = sp.load(tmp_path / "all.h5")
+    assert sum(region.num_calls for region in results.get_regions()) == 301
+    assert the_line(results)[0] == "301"
+
+
 RANKS = """
 import time
 from mpi4py import MPI

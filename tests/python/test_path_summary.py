@@ -101,7 +101,8 @@ def answer(profile, **options):
         paths.append((*(paths[parent] if parent >= 0 else ()), names[name]))
     assert len(set(paths)) == len(paths)
     found = {}
-    for node, rank, count, recursive, inclusive, exclusive, covered, statistics in rows:
+    for node, rank, count, recursive, inclusive, exclusive, covered, statistics, awaiting in rows:
+        assert awaiting == -1  # none of these profiles has tasks
         found.setdefault(paths[node], {})[rank] = (count, recursive, inclusive, exclusive, covered, statistics)
     return nested, clamped, found, {(r, t): (c, covered) for r, t, c, covered in threads}, dict(zip(paths, percentiles or []))
 
@@ -194,6 +195,19 @@ def test_device_time_that_was_not_measured_does_not_count():
         columns={"start_ns": np.array([0, 10, 20]), "end_ns": np.array([5, 15, 25]), "gpu_ns": np.array([7, -1, 4])},
     )  # fmt: skip
     assert answer(profile)[2]["k",][0][5][7:9] == (2, 11)
+
+
+def test_awaiting_is_that_of_the_outermost_calls():
+    # r 0-100 (60 awaiting) > r 10-90 (50 of these 60), then r 200-210 (5 awaiting); without tasks it is not known
+    columns = {
+        "start_ns": np.array([0, 10, 200]), "end_ns": np.array([100, 90, 210]), "call_ids": np.array([0, 1, 2]),
+        "parent_ids": np.array([-1, 0, -1]), "await_ns": np.array([60, 50, 5]),
+    }  # fmt: skip
+    row = (0, 0, 0, 3, None, -1, None, (), None, -1, None, None)
+    rows = _core.path_summary(_core.make_profile(names=["r"], rows=[row], columns=columns))[3]
+    assert [row[8] for row in rows] == [65]
+    del columns["await_ns"]
+    assert [row[8] for row in _core.path_summary(_core.make_profile(names=["r"], rows=[row], columns=columns))[3]] == [-1]
 
 
 def test_options_that_make_no_sense_are_refused():

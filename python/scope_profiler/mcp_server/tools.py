@@ -138,8 +138,8 @@ def inspect_profile(
     Returns:
         file_path, label, num_ranks, num_regions, total_time_seconds (the run), wall_clock_seconds (first call to last), metadata
         by group, and regions: items with one entry a call path. In it total is the time of the outermost calls together,
-        exclusive is without the calls inside, coverage is the wall time during which one of the calls was open. threads and
-        coroutines are null if they were not tracked; region_time of a thread is the wall time that it spent inside of regions,
+        exclusive is without the calls inside, coverage is the wall time during which one of the calls was open, awaiting
+        the part of total in which their tasks were suspended (null if tasks were not tracked). threads and coroutines are null if they were not tracked; region_time of a thread is the wall time that it spent inside of regions,
         run_cpu_time the CPU time that it used in the run, cpu_time that of its whole life.
     """
     return _inspected(_load(file_path), include, exclude, ranks, sort, top_n, full_metadata)

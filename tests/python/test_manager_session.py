@@ -357,6 +357,7 @@ def test_sessions_of_two_managers_may_end_in_any_order(pm):
 
 
 @pytest.mark.slow
+@pytest.mark.uninstrumented
 def test_many_sessions_keep_memory_flat(python):
     process = python(
         """

@@ -189,3 +189,25 @@ def test_a_task_that_waits_at_the_end_has_waited_till_then():
     (running,) = [task for task in results["then"].tasks[0] if "main_task" in task.coro_name]
     assert not waiting.done and 0.05 <= waiting.awaiting_time < 20
     assert not running.done and running.running_time >= 0.05
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["plot", "fame", "run.h5"], "did you mean 'flame_"),
+        (["benchmark", "rnu", "x", "--json"], "unknown command 'benchmark rnu', did you mean 'run'?"),
+        (["run", "--trak-async", "app.py"], "did you mean '--track-async'?"),
+        (["inspect", "run.h5", "--sorrt=total"], "did you mean '--sort'?"),
+        (["inspect", "--columns", "foo"], "no file among what follows --columns: foo"),
+    ],
+)
+def test_what_is_mistyped_is_told_with_what_it_may_be(profile, arguments, expected, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert expected in error and error.count("\n") == 1
+
+
+def test_a_wrong_column_behind_a_file_is_told_as_that_alone(profile, capsys):
+    assert main(["inspect", "run.h5", "--columns", "foo"]) == 2
+    error = capsys.readouterr().err
+    assert "no column 'foo'" in error and "no file" not in error

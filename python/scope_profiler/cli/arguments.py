@@ -51,11 +51,21 @@ class _Parser(argparse.ArgumentParser):
                 raise CommandError(f"{error}{self._taken_for_values(arguments)}") from None
             return self.parse_args([*files, *others])
 
+    def parse_args(self, args: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
+        """As argparse has it, but options that it does not know are told with those that they may be meant for."""
+        parsed, unknown = self.parse_known_args(args)
+        if unknown:
+            shown = [name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings]
+            option = next((word.partition("=")[0] for word in unknown if word.startswith("--")), None)
+            hint = did_you_mean(option, shown) if option else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return parsed
+
     def _taken_for_values(self, arguments: Sequence[str]) -> str:
         """A hint for when the words at the end of the line were taken for values of an option."""
         last = next((word for word in reversed(arguments) if word.startswith("-")), None)
         takers = {name for action in self._actions if action.nargs in ("+", "*") for name in action.option_strings}
-        if last not in takers or arguments[-1] == last:
+        if last not in takers or arguments[-1] == last or any(map(_is_files, arguments)):
             return ""
         return f"; no file among what follows {last}: {' '.join(arguments[arguments.index(last) + 1:])}"
 
@@ -101,11 +111,14 @@ def build_parser(program: str, summary: str, command: ModuleType) -> _Parser:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``", did you mean 'x'?"`` when a known name is near or begins with this one, else nothing."""
+    import re
     from difflib import get_close_matches
 
     known = list(known)
     near = get_close_matches(name.lower().replace("_", "-"), known, n=1, cutoff=0.6) or get_close_matches(name, known, n=1, cutoff=0.6)
     near = near or [other for other in known if name and other.startswith(name.lower())]
+    # Or one of its words: fame for flame_chart.
+    near = near or [other for other in known if get_close_matches(name.lower(), re.split("[-_ ]+", other), n=1, cutoff=0.8)]
     return f", did you mean {near[0]!r}?" if near else ""
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from scope_profiler.cli import ANSWER_NO, CommandError, complain
+from scope_profiler.cli import ANSWER_NO, PROGRAM, CommandError, complain
+from scope_profiler.cli.arguments import did_you_mean
 from scope_profiler.cli.terminal import one_line, printable, reason_of
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Profile a script several times, and decide from two such benchmarks whether a change made it faster."
 USAGE = "scope-profiler benchmark run CONFIG [OPTIONS]\n       scope-profiler benchmark compare BASELINE CANDIDATE [--json]"
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], None]:
+    """The arguments; CommandError for a word, which is none of the two commands."""
+    if arguments and not arguments[0].startswith("-"):
+        hint = did_you_mean(arguments[0], ("run", "compare"))
+        raise CommandError(f"unknown command 'benchmark {arguments[0]}'{hint}; see {PROGRAM} benchmark --help")
+    return list(arguments), None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

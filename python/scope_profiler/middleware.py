@@ -44,6 +44,7 @@ METHODS = frozenset("CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT QUERY TRACE"
 OTHER_METHOD = "OTHER"
 WEBSOCKET = "WEBSOCKET"
 UNMATCHED = "(unmatched)"  # in the place of the route of requests that no route takes
+OPEN = "(open)"  # in the place of the route of requests that have not ended: only their end tells it
 OTHER_ROUTES = "(other routes)"  # region of those beyond max_names
 METADATA = ("all", "errors", "none")
 REQUEST_ID = "scope_profiler.request_id"
@@ -74,16 +75,23 @@ class _Names:
         self._routes: dict[tuple[str, str], Region] = {}
         self._named: dict[str, Region] = {}
         self._unmatched: dict[str, Region] = {}
+        self._open: dict[str, Region] = {}
         self._told = False
 
     def unmatched(self, method: str) -> Region:
-        region = self._unmatched.get(method)
+        return self._unrouted(self._unmatched, method, UNMATCHED)
+
+    def unended(self, method: str) -> Region:
+        return self._unrouted(self._open, method, OPEN)
+
+    def _unrouted(self, regions: dict[str, Region], method: str, what: str) -> Region:
+        region = regions.get(method)
         if region is not None:
             return region
         known = method if method in METHODS or method == WEBSOCKET else OTHER_METHOD
-        if known != method and known in self._unmatched:
-            return self._unmatched[known]
-        region = self._unmatched[known] = self._make(f"{known} {UNMATCHED}")
+        if known != method and known in regions:
+            return regions[known]
+        region = regions[known] = self._make(f"{known} {what}")
         return region
 
     def route(self, method: str, route: str) -> Region:
@@ -297,7 +305,7 @@ class ASGIMiddleware(_Middleware):
             return
         if self._own is not None:
             self._own.begin()
-        call = begin_call(self._names.unmatched(method))
+        call = begin_call(self._names.unended(method))
         if call is None:
             await self.app(scope, receive, send)
             return
@@ -503,7 +511,7 @@ class WSGIMiddleware(_Middleware):
     def __call__(self, environ: Environment, start_response: Callable[..., Any]) -> Iterable[bytes]:
         if self._own is not None:
             self._own.begin()
-        call = begin_call(self._names.unmatched(environ["REQUEST_METHOD"]))
+        call = begin_call(self._names.unended(environ["REQUEST_METHOD"]))
         if call is None:
             return self.app(environ, start_response)
         request = _WSGIRequest(self, call, environ, start_response)

@@ -153,11 +153,17 @@ class Path:
 class _Table:
     """Everything about the table that its cells depend on."""
 
-    __slots__ = ("exclusive_mode", "session")
+    __slots__ = ("exclusive_mode", "session", "session_ranks")
 
-    def __init__(self, session: int, exclusive_mode: bool) -> None:
+    def __init__(self, session: int, session_ranks: int, exclusive_mode: bool) -> None:
         self.session = session  # ns of the session on all ranks; 0: there is none
+        self.session_ranks = session_ranks
         self.exclusive_mode = exclusive_mode
+
+    def whole(self, path: Path) -> float:
+        """ns that 100 % of a path are. Processes that were followed have no session of their own: that of the first one is theirs."""
+        beyond = len(path.rank_totals) / self.session_ranks if self.session_ranks else 1.0
+        return self.session * max(beyond, 1.0)
 
 
 # -- cells -------------------------------------------------------------------------------------------------------------
@@ -189,16 +195,21 @@ def format_count(count: int) -> str:
 
 
 def _percent(path: Path, parent: Path | None, to: _Table) -> str:
-    covered = path.inclusive if path.covered is None else path.covered
-    return _share(path.exclusive if to.exclusive_mode else covered, to.session)
+    whole = to.whole(path)
+    if to.exclusive_mode:
+        return _share(path.exclusive, whole)
+    if path.covered is None:  # a sum over threads and tasks: above the whole it is no share of the wall clock
+        return _share(None if path.inclusive > whole else path.inclusive, whole)
+    return _share(path.covered, whole)
 
 
 def _own_percent(path: Path, to: _Table) -> str:
     """The share of the path that is its own. On several threads at once that is of the wall clock, like the path's percentage."""
+    whole = to.whole(path)
     if path.exclusive is None or not path.inclusive:
-        return _share(path.exclusive, to.session)
+        return _share(path.exclusive, whole)
     covered = path.inclusive if to.exclusive_mode or path.covered is None else path.covered
-    return _share(covered * path.exclusive / path.inclusive, to.session)
+    return _share(covered * path.exclusive / path.inclusive, whole)
 
 
 def _own_nothing(path: Path, to: _Table) -> str:
@@ -375,13 +386,13 @@ def _sessions(paths: Iterable[Path]) -> Iterator[Path]:
             stack += path.children
 
 
-def _hidden_session(results: ProfilingResults, ranks: Sequence[int] | None) -> int:
-    """ns of the session where the table does not show it."""
+def _hidden_session(results: ProfilingResults, ranks: Sequence[int] | None) -> tuple[int, int]:
+    """(ns, on how many ranks) of the session where the table does not show it."""
     if SESSION not in results:
-        return 0
+        return 0, 0
     region = results[SESSION]
     chosen = region.ranks if ranks is None else [rank for rank in ranks if rank in region]
-    return sum(int(region[rank]._statistic(TOTAL)) for rank in chosen)
+    return sum(int(region[rank]._statistic(TOTAL)) for rank in chosen), len(chosen)
 
 
 def call_paths(results: ProfilingResults) -> list[Path]:
@@ -651,6 +662,8 @@ def _notes(results: ProfilingResults, title: str, tree: _Tree, columns: Sequence
         lines.append("↻ recursive: the calls are those of all levels, the total is that of the outermost ones (total_duration sums all levels).")
     if "percent" in columns and not exclusive_mode:
         lines.append("% session is wall clock during which the region was open, on any thread, relative to the session.")
+        if _summed(results):
+            lines.append("Of sums it is summed over threads and tasks, and left out where that is more than the session.")
     if not results.has_event_data and not tree.nested:
         lines.append("The profile was read without its calls: regions are listed, not nested.")
     elif not tree.nested and tree.roots and not _summed(results):
@@ -776,12 +789,13 @@ def print_results(
     percentiles = any(name in ("p50", "p95", "p99") for name in (*(names or ()), sort))
     tree = _collect(results, include, exclude, ranks, percentiles)
     session = sum(path.inclusive for path in _sessions(tree.roots))
+    session_ranks = sum(len(path.rank_totals) for path in _sessions(tree.roots))
     if names is None:
         names = ["region", "percent", "total"] if session else ["region", "total"]
     elif "percent" in names and not session:
-        session = _hidden_session(results, ranks)
+        session, session_ranks = _hidden_session(results, ranks)
     exclusive_mode = percentage_mode == "exclusive"
-    lines = [*_region_table(tree, names, _Table(session, exclusive_mode), sort), ""]
+    lines = [*_region_table(tree, names, _Table(session, session_ranks, exclusive_mode), sort), ""]
     if not suppress_notes:
         whole = include is None and not exclude
         lines += _concurrency(results, tree, ranks, whole)

@@ -65,6 +65,7 @@ typedef struct tree {
     const sp_region_column *columns;
     size_t column_count;
     int64_t session; /* ns of it on all ranks; 0: there is none */
+    size_t session_ranks;
 } tree;
 
 /* -- paths -- */
@@ -215,20 +216,22 @@ static void sort_paths(tree *t)
 /* -- the session -- */
 
 /* Of the outermost session paths. A parent has a smaller index than its paths. */
-static int64_t shown_session(const tree *t, bool *within)
+static int64_t shown_session(tree *t, bool *within)
 {
     int64_t session = 0;
     for (size_t i = 0; i < t->count; i++) {
         const path *p = &t->paths[i];
         const bool inside = p->parent >= 0 && within[p->parent], is_session = strcmp(p->name, SESSION) == 0;
         within[i] = inside || is_session;
-        if (is_session && !inside) session = sp_plus(session, p->inclusive);
+        if (!is_session || inside) continue;
+        session = sp_plus(session, p->inclusive);
+        t->session_ranks += p->ranks;
     }
     return session;
 }
 
 /* Where the table does not show it. */
-static int64_t hidden_session(const tree *t)
+static int64_t hidden_session(tree *t)
 {
     int64_t session = 0;
     for (size_t i = 0; i < t->profile->row_count; i++) {
@@ -240,6 +243,7 @@ static int64_t hidden_session(const tree *t)
             sp_row_statistics_compute(t->profile, row, &statistics);
         }
         session = sp_plus(session, row->has_aggregate ? row->aggregate_total : row->count ? statistics.total : 0);
+        t->session_ranks++;
     }
     return session;
 }
@@ -279,22 +283,38 @@ static void seconds(sp_text *out, double ns)
     sp_text_format(out, "%.6f", ns / 1e9);
 }
 
-static void share(sp_text *out, bool known, int64_t part, int64_t whole)
+static void share(sp_text *out, bool known, int64_t part, long double whole)
 {
     if (!known || whole == 0) sp_text_add(out, "-");
-    else sp_text_format(out, "%.2f%%", (double)(100.0L * (long double)part / (long double)whole));
+    else sp_text_format(out, "%.2f%%", (double)(100.0L * (long double)part / whole));
+}
+
+/* ns that 100 % of a path are. Processes that were followed have no session of their own: that of the first one is theirs. */
+static long double whole_of(const tree *t, const path *p)
+{
+    const long double session = (long double)t->session;
+    if (t->session_ranks == 0 || p->ranks <= t->session_ranks) return session;
+    return session * (long double)p->ranks / (long double)t->session_ranks;
+}
+
+static void session_share(sp_text *out, const tree *t, const path *p)
+{
+    const long double whole = whole_of(t, p);
+    if (t->options->exclusive_mode) share(out, p->knows_exclusive, p->exclusive, whole);
+    else if (p->knows_covered) share(out, true, p->covered, whole);
+    else share(out, (long double)p->inclusive <= whole, p->inclusive, whole); /* more is a sum over threads and tasks, no share */
 }
 
 /* What is a path's own of its share: of the wall clock, as the path's percentage is, also where it ran on several threads at once. */
 static void own_share(sp_text *out, const tree *t, const path *p)
 {
     if (p->inclusive == 0 || t->session == 0) {
-        share(out, true, p->exclusive, t->session);
+        share(out, true, p->exclusive, whole_of(t, p));
         return;
     }
     const int64_t covered = t->options->exclusive_mode || !p->knows_covered ? p->inclusive : p->covered;
     const double part = (double)((long double)covered * (long double)p->exclusive / (long double)p->inclusive);
-    sp_text_format(out, "%.2f%%", 100 * part / (double)t->session);
+    sp_text_format(out, "%.2f%%", 100 * part / (double)whole_of(t, p));
 }
 
 static void percentile(sp_text *out, const path *p, int place)
@@ -316,11 +336,8 @@ static void cell(const tree *t, const path *p, sp_region_column column, sp_text 
     case SP_REGION_RANKS: sp_text_format(out, "%zu", p->ranks); return;
     case SP_REGION_CALLS: sp_text_count(out, p->calls); return;
     case SP_REGION_TOTAL: seconds(out, (double)p->inclusive); return;
-    case SP_REGION_PERCENT:
-        if (t->options->exclusive_mode) share(out, p->knows_exclusive, p->exclusive, t->session);
-        else share(out, true, p->knows_covered ? p->covered : p->inclusive, t->session);
-        return;
-    case SP_REGION_PARENT_PERCENT: share(out, parent != NULL, p->inclusive, parent ? parent->inclusive : 0); return;
+    case SP_REGION_PERCENT: session_share(out, t, p); return;
+    case SP_REGION_PARENT_PERCENT: share(out, parent != NULL, p->inclusive, parent ? (long double)parent->inclusive : 0); return;
     case SP_REGION_AVERAGE: sp_text_format(out, "%.3e", (double)p->total / (double)p->calls / 1e9); return;
     case SP_REGION_GPU_TOTAL:
     case SP_REGION_GPU_AVERAGE:
@@ -346,7 +363,7 @@ static void own_cell(const tree *t, const path *p, sp_region_column column, sp_t
     switch (column) {
     case SP_REGION_TOTAL: seconds(out, (double)p->exclusive); return;
     case SP_REGION_PERCENT: own_share(out, t, p); return;
-    case SP_REGION_PARENT_PERCENT: share(out, true, p->exclusive, p->inclusive); return;
+    case SP_REGION_PARENT_PERCENT: share(out, true, p->exclusive, (long double)p->inclusive); return;
     case SP_REGION_AVERAGE: sp_text_format(out, "%.3e", (double)p->exclusive / (double)p->calls / 1e9); return;
     default: return;
     }

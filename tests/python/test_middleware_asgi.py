@@ -259,9 +259,9 @@ def test_counts_of_open_calls_follow_the_name(run):
     counts = []
 
     async def app(scope, receive, send):
-        counts.append(sp.ProfileManager.region("GET (unmatched)").num_calls)
+        counts.append(sp.ProfileManager.region("GET (open)").num_calls)
         await respond(b"")(scope, receive, send)
-        counts.append((sp.region("GET (unmatched)").num_calls, sp.region("named").num_calls))
+        counts.append((sp.region("GET (open)").num_calls, sp.region("named").num_calls))
 
     drive(ASGIMiddleware(app, name_of=lambda scope: "named"), http_scope())
     assert counts == [1, (0, 1)]

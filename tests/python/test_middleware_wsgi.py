@@ -86,7 +86,7 @@ def test_the_call_ends_when_the_server_closes_the_response(run):
                 yield b"a"
 
         def close(self):
-            closed.append(sp.region("GET (unmatched)").get_durations_numpy().size)
+            closed.append(sp.region("GET (open)").get_durations_numpy().size)
 
     def app(environ, start_response):
         start_response("200 OK", [])

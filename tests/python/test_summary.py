@@ -2,10 +2,13 @@
 
 import io
 import re
+import threading
+import time
 
 import numpy as np
 import pytest
 
+import scope_profiler as sp
 from scope_profiler import _core
 from scope_profiler.concurrency import TaskInfo, ThreadInfo
 from scope_profiler.mpi_region import MPIRegion
@@ -134,6 +137,36 @@ def test_several_ranks_share_their_paths():
         ["│ └─ only1", "1", "1", "0.001000", "8.33%", "0.00"],
         ["inner", "0", "0", "-", "-", "0.00"],
     ]
+
+
+def test_processes_without_a_session_are_compared_with_that_of_the_first():
+    r = results_of(("scope_profiler.session", 0, 10), ("all", 1, 9), ("job", 2, 8, 1), ("job", 1, 9, 2))
+    assert cells(r, columns=["region", "calls", "ranks", "percent"])[-1] == ["job", "2", "2", "70.00%"]  # the mean of 60 and 80 %
+    assert cells(r, columns=["region", "percent"], percentage_mode="exclusive")[-1] == ["job (2x)", "70.00%"]
+    assert cells(r, columns=["region", "percent"], exclude="scope_profiler.session")[-1] == ["job (2x)", "70.00%"]
+
+
+def test_sums_of_threads_at_once_are_no_share_of_the_session():
+    ready, go = threading.Barrier(3), threading.Event()
+
+    def work():
+        with sp.region("together"):
+            ready.wait(60)
+            go.wait(60)
+
+    with sp.session(output=None, verbose=False, return_results=True, aggregation_mode=True) as run:
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        ready.wait(60)
+        with sp.region("once"):
+            time.sleep(1)  # most of the session: twice of it is more than all of it
+        go.set()
+        for thread in threads:
+            thread.join()
+    rows = {row[0]: row[1] for row in cells(run.results, columns=["region", "percent", "total"])}
+    assert rows["scope_profiler.session"] == "100.00%" and rows["once"].endswith("%") and rows["together (2x)"] == "-"
+    assert "summed over threads and tasks" in printed(run.results, suppress_notes=False)
 
 
 def test_regions_left_out_disappear_from_the_middle_of_the_tree():

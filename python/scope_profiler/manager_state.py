@@ -296,8 +296,9 @@ class ManagerState:
                 self.last_results = results
             if verbose and results is not None:
                 results.print_summary()
-                if results.is_root and recording.trace_note:
-                    print(recording.trace_note)
+                for note in (recording.open_note, recording.trace_note):
+                    if results.is_root and note:
+                        print(note)
             if verbose_line_profiler:
                 recording.print_lines()
             return results if return_results else None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ProcessLock", "Recording"]
 
 MANY = 500_000  # calls from which on results get the single ones from the file, when they are asked for
+_OPEN_SHOWN = 3  # regions that are named in the note about open calls
 
 
 class ProcessLock:
@@ -317,6 +318,19 @@ class Recording:
     def trace_note(self) -> str:
         """Where the trace of allocations is, in a line for people; empty without one."""
         return f"allocations: {self.config.memory_profile_path}" if self.config.use_memray else ""
+
+    @property
+    def open_note(self) -> str:
+        """Which calls what was reported last does not have, as they had not ended, in a line for people; empty without any."""
+        from .cli.terminal import printable
+
+        names = self.run.open_calls()
+        if not names:
+            return ""
+        shown = sorted(set(names))
+        regions = ", ".join(map(printable, shown[:_OPEN_SHOWN])) + (", ..." if len(shown) > _OPEN_SHOWN else "")
+        were = "was still open and is" if len(names) == 1 else "were still open and are"
+        return f"{_count(len(names), 'call')} {were} not in it: {regions}"
 
     def print_lines(self) -> None:
         """Print the line profiles of what was reported last."""

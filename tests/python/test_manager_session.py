@@ -395,3 +395,25 @@ def test_a_call_that_is_open_when_a_session_ends_is_no_reason_to_warn_later(tmp_
         thread.join()
         with manager.session(output=tmp_path / "second.h5", verbose=False):
             pass
+
+
+def test_calls_that_are_still_open_are_told_of(pm, capsys):
+    begun, go = threading.Barrier(3), threading.Event()
+
+    def work(name):
+        with pm.region(name):
+            begun.wait(60)
+            go.wait(60)
+
+    with pm.session(output=None):
+        threads = [threading.Thread(target=work, args=(name,)) for name in ("left\x1b", "behind")]
+        for thread in threads:
+            thread.start()
+        begun.wait(60)
+    assert capsys.readouterr().out.endswith("\n2 calls were still open and are not in it: behind, left\\x1b\n")
+    go.set()
+    for thread in threads:
+        thread.join()
+    with pm.session(output=None):
+        enter(pm, "a")
+    assert "still open" not in capsys.readouterr().out

@@ -110,6 +110,7 @@ char *sp_log_grow(sp_log *log)
         pthread_mutex_unlock(&run->lock);
     }
     log->limit = block->end;
+    log->quiet_at = NULL; /* the block may be where one was before */
     return block->begin;
 }
 

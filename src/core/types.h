@@ -165,6 +165,7 @@ struct sp_log {
     bool orphaned;      /* run->lock: its thread ended */
     char *finished_at;  /* owner: `next` when its thread announced its end */
     sp_ticks left_at;   /* owner: when it last closed a call of its own after that */
+    const char *quiet_at; /* owner: `next` when no call was found open, in the tail block; else NULL */
     struct sp_log_probe *probe; /* of a run that has one (probe.h), else NULL */
     size_t buried;      /* registry: blocks that wait for an open call to end */
     bool released;      /* registry: goes with its last buried block */

@@ -253,7 +253,6 @@ typedef struct open_frame {
 typedef struct frame_table {
     size_t count, size;       /* the stack: slots[0 .. count) */
     size_t aside, aside_size; /* those set aside: open addressing in slots[size .. size + aside_size), a power of two */
-    const char *seen;         /* where the log was when no region was found open */
     uint64_t generation;      /* of the tracers, when what is here was last looked through */
     sp_trace_mode mode;
     open_frame slots[];
@@ -298,7 +297,6 @@ static SP_NOINLINE frame_table *table_grow(sp_thread *thread, size_t size, size_
     frame_table *old = thread->frames, *table = table_new(size, aside_size);
     if (table == NULL) return NULL;
     table->count = old->count;
-    table->seen = old->seen;
     table->generation = old->generation;
     table->mode = old->mode;
     memcpy(table->slots, old->slots, old->count * sizeof *old->slots);
@@ -394,18 +392,18 @@ static uint64_t own_thread_number(void)
 }
 
 /* Whether a region of the run is open on the calling thread, whose log this is. */
-static SP_NOINLINE bool is_inside(frame_table *table, sp_log *log)
+static SP_NOINLINE bool is_inside(sp_log *log)
 {
     if (log->tally) return log->tally->stack->top != NULL || log->tally->waiting_count > 0;
     const char *next = atomic_load_explicit(&log->next, memory_order_relaxed);
-    if (next == table->seen) return false;
+    if (next == log->quiet_at) return false;
     const int saved = errno;
     pthread_mutex_lock(&log->run->lock);
     sp_log_scan(log);
     const bool open = log->scan_open_count > 0;
     pthread_mutex_unlock(&log->run->lock);
     errno = saved;
-    table->seen = open ? NULL : next;
+    log->quiet_at = open ? NULL : next;
     return open;
 }
 
@@ -413,7 +411,7 @@ static SP_NOINLINE bool is_wanted_first(const sp_function_tracer *tracer, frame_
 {
     if (table->mode != SP_TRACE_DEFAULT) return table->mode == SP_TRACE_ON;
     if (!tracer->everywhere) return false;
-    return table->count > 0 || table->aside > 0 || own_thread_number() > tracer->last_thread || is_inside(table, log);
+    return table->count > 0 || table->aside > 0 || own_thread_number() > tracer->last_thread || is_inside(log);
 }
 
 static inline sp_slot *open_call(sp_log *log, uint32_t region)

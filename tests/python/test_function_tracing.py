@@ -442,6 +442,19 @@ def test_a_run_after_another_has_its_own_functions(pm, again):
     assert ours(run.results) == {}
 
 
+def test_where_a_run_before_was_outside_of_its_regions_says_nothing_of_the_next(pm):
+    for _ in range(50):  # the calls of a run are often in the memory of those of the run before
+        pm.setup(output=None, recursive_profile=True)
+        with pm.region("outer"):
+            leaf()
+        leaf()
+        assert ours(pm.finalize(verbose=False, return_results=True)) == {"leaf": 1}
+        pm.setup(output=None, recursive_profile=True)
+        with pm.region("outer"), pm.region("inner"):
+            leaf()
+        assert ours(pm.finalize(verbose=False, return_results=True)) == {"leaf": 1}
+
+
 def test_two_managers_trace_at_once(pm):
     other = sp.ProfileManager()
     with traced(pm) as one:

@@ -30,6 +30,7 @@
 
 enum { DEEPEST = 128, MOST_THREADS = 4096, MOST_THREADS_EVER = 1 << 16 };
 #define MOST_ENTRIES ((size_t)1 << 20)
+#define LONGEST_WAIT_NS 1e18 /* of a rate that is hardly one: a time that the system takes */
 #define NO_STACK (-1)
 
 typedef struct stack_node {
@@ -391,7 +392,8 @@ static struct timespec next_time(sampler *s)
     s->random ^= s->random >> 7;
     s->random ^= s->random << 17;
     const double part = 0.5 + (double)(s->random >> 11) / (double)((uint64_t)1 << 53);
-    const int64_t ns = sp_platform_monotonic_ns() + (int64_t)(part * 1e9 / s->hz);
+    const double wait = part * 1e9 / s->hz;
+    const int64_t ns = sp_platform_monotonic_ns() + (int64_t)(wait < LONGEST_WAIT_NS ? wait : LONGEST_WAIT_NS);
     return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 

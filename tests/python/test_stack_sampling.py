@@ -255,6 +255,10 @@ def test_a_rate_that_cannot_be_is_refused_at_setup(value, error):
         sp.ProfileManager().setup(output=None, sample_hz=value)
 
 
+def test_a_rate_of_less_than_one_look_a_century_ends_with_its_run():
+    assert len(sampled(lambda manager: burn(0.05), sample_hz=1e-300).samples) == 0
+
+
 def test_the_environment_sets_the_rate_unless_the_program_does(monkeypatch):
     monkeypatch.setenv("SCOPE_PROFILER_SAMPLE_HZ", "250")
     assert sampled(lambda manager: burn(0.05), sample_hz=None).samples.hz == 250

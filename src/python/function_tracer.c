@@ -23,7 +23,8 @@
 #endif
 
 struct sp_function_tracer {
-    sp_function_tracer *next;
+    sp_function_tracer *next; /* stays when it has stopped: a thread may come from it to those behind it */
+    sp_function_tracer *next_resting;
     sp_recorder_object *recorder; /* borrowed: it stops its tracer before it goes */
     const sp_switch *gate;        /* of it */
     uint64_t token;               /* of its run */
@@ -511,8 +512,11 @@ static inline bool started(PyObject *code, const void *frame, PyFrameObject *(*o
     COME_IN();
     for (const sp_function_tracer *tracer = tracers; tracer; tracer = tracer->next) {
         uint32_t region;
-        if (SP_UNLIKELY(!note_find(code, tracer->number, &region))) region = decide(tracer, object(with), code);
-        if (SP_UNLIKELY(tracer->stopped)) break; /* meanwhile: its recorder may be gone, and what followed it */
+        if (SP_UNLIKELY(!note_find(code, tracer->number, &region))) {
+            if (tracer->stopped) continue;
+            region = decide(tracer, object(with), code);
+        }
+        if (SP_UNLIKELY(tracer->stopped)) continue; /* meanwhile: its recorder may be gone */
         if (region == SP_REGION_OFF) continue;
         wanted = true;
         enter(tracer, frame, region);
@@ -875,7 +879,7 @@ static void free_resting(void)
 #ifndef Py_GIL_DISABLED
     while (inside == 0 && resting) {
         sp_function_tracer *tracer = resting;
-        resting = tracer->next;
+        resting = tracer->next_resting;
         free(tracer);
     }
 #endif
@@ -921,7 +925,7 @@ void sp_function_tracer_stop(sp_recorder_object *recorder)
         PyObject *chooser = tracer->chooser;
         tracer->chooser = NULL;
         tracer->stopped = true;
-        tracer->next = resting;
+        tracer->next_resting = resting;
         resting = tracer;
         if (tracers == NULL && !sp_python_finalizing()) unhook();
         free_resting();

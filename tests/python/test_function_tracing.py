@@ -465,6 +465,21 @@ def test_two_managers_trace_at_once(pm):
     assert ours(one.results)["leaf"] == 3 and ours(two.results) == {"leaf": 1}
 
 
+def test_a_run_that_ends_while_it_names_a_function_takes_no_call_from_another(pm):
+    other = sp.ProfileManager()
+
+    def end(name, file):
+        other.reset()
+        return name
+
+    with traced(pm) as run:
+        other.setup(output=None)
+        other._state.recorder.trace_functions(end)
+        leaf()
+        leaf()
+    assert ours(run.results)["leaf"] == 2
+
+
 # -- decorators ---------------------------------------------------------------------------------------------------------------------
 
 

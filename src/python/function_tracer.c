@@ -408,11 +408,24 @@ static SP_NOINLINE bool is_inside(sp_log *log)
     return open;
 }
 
+/* Whether a function of the log's run is open, or waits, on the calling thread: others' may be as well. */
+static bool has_open(const frame_table *table, const sp_log *log)
+{
+    for (size_t i = table->count; i-- > 0;) {
+        if (table->slots[i].open.log == log) return true;
+    }
+    const open_frame *aside = table->slots + table->size;
+    for (size_t i = 0; table->aside > 0 && i < table->aside_size; i++) {
+        if (aside[i].frame && aside[i].open.log == log) return true;
+    }
+    return false;
+}
+
 static SP_NOINLINE bool is_wanted_first(const sp_function_tracer *tracer, frame_table *table, sp_log *log)
 {
     if (table->mode != SP_TRACE_DEFAULT) return table->mode == SP_TRACE_ON;
     if (!tracer->everywhere) return false;
-    return table->count > 0 || table->aside > 0 || own_thread_number() > tracer->last_thread || is_inside(log);
+    return own_thread_number() > tracer->last_thread || has_open(table, log) || is_inside(log);
 }
 
 static inline sp_slot *open_call(sp_log *log, uint32_t region)
@@ -430,7 +443,8 @@ static inline void enter(const sp_function_tracer *tracer, const void *frame, ui
     frame_table *table = table_of(thread);
     if (SP_UNLIKELY(table == NULL)) return;
     if (SP_UNLIKELY(table->generation != generation)) look_through(table);
-    const bool nested = table->mode == SP_TRACE_ON || (table->mode == SP_TRACE_DEFAULT && table->count > 0 && tracer->everywhere);
+    const bool in_own = table->count > 0 && table->slots[table->count - 1].open.log == log;
+    const bool nested = table->mode == SP_TRACE_ON || (table->mode == SP_TRACE_DEFAULT && in_own && tracer->everywhere);
     if (SP_UNLIKELY(!nested) && !is_wanted_first(tracer, table, log)) return;
     if (SP_UNLIKELY(table->count == table->size)) table = table_grow(thread, table->size * 2, table->aside_size);
     if (SP_UNLIKELY(table == NULL)) return;

@@ -465,6 +465,19 @@ def test_two_managers_trace_at_once(pm):
     assert ours(one.results)["leaf"] == 3 and ours(two.results) == {"leaf": 1}
 
 
+def test_each_of_two_runs_has_what_is_inside_of_its_own_regions(pm):
+    other = sp.ProfileManager()
+    pm.setup(output=None, recursive_profile=True)
+    other.setup(output=None, recursive_profile=True)
+    for manager, count in ((pm, 3), (other, 5)):
+        for _ in range(count):
+            with manager.region("outer"):
+                node(1)
+    assert ours(pm.finalize(verbose=False, return_results=True)) == {"node": 3, "leaf": 6}
+    assert ours(other.finalize(verbose=False, return_results=True)) == {"node": 5, "leaf": 10}
+    other.reset()
+
+
 def test_a_run_that_ends_while_it_names_a_function_takes_no_call_from_another(pm):
     other = sp.ProfileManager()
 

@@ -637,7 +637,8 @@ def test_many_requests_at_once_are_told_apart(run, serve, soak):
         assert body.decode() == f'"{headers["x-request-id"]}"'  # the id reached the handler, in a thread too
         slept = int(path.rsplit("/", 1)[1]) / 1000
         assert asked <= start <= start + awaited <= answered
-        assert slept <= awaited + 1e-6 and awaited <= duration
+        # uvloop counts whole milliseconds: its sleep may be shorter by one.
+        assert slept <= awaited + 1e-3 and awaited <= duration
     tasks = [values[3] for values in recorded.values()]
     assert min(tasks) >= 0 and len(set(tasks)) == count  # a lane each
     names = {thread.index: thread.name for thread in results.threads[0]}

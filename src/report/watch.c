@@ -133,7 +133,7 @@ static void add_threads(const sp_watched *seen, const sp_watch_view *view, sp_te
     size_t count;
     if (seen->thread_count == 0) return;
     void **list = sorted(seen->threads, seen->thread_count, sizeof *seen->threads, lives, by_cpu, &count, out);
-    sp_text_format(out, "%zu threads, %zu alive\n", seen->thread_count, count);
+    sp_text_format(out, "%zu thread%s, %zu alive\n", seen->thread_count, seen->thread_count == 1 ? "" : "s", count);
     if (count) sp_text_add(out, "     cpu [s]    cpu      calls/s  thread\n");
     for (size_t i = 0; list && i < count && i < view->rows; i++) {
         const sp_watched_thread *thread = list[i];

@@ -211,3 +211,58 @@ def test_a_wrong_column_behind_a_file_is_told_as_that_alone(profile, capsys):
     assert main(["inspect", "run.h5", "--columns", "foo"]) == 2
     error = capsys.readouterr().err
     assert "no column 'foo'" in error and "no file" not in error
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], "the program has recorded no region: mark some, with region() or @profile, or try --recursive"),
+        (["--no-output"], "the program has recorded no region"),
+        (["--recursive", "--include", "zzz"], "no function was recorded: none that was called matches --include zzz"),
+    ],
+)
+def test_run_says_why_nothing_was_recorded(tmp_path, python, options, expected):
+    (tmp_path / "app.py").write_text("def work(): pass\nwork()\n")
+    done = _run(python, *options, "app.py")
+    assert expected in done.stderr and done.stderr.count("\n") == 1
+    assert _run(python, "-q", *options, "app.py").stderr == ""
+
+
+def test_run_with_regions_gives_no_hint(tmp_path, python):
+    (tmp_path / "app.py").write_text("from scope_profiler import region\nwith region('a'): pass\n")
+    assert _run(python, "app.py").stderr == ""
+    (tmp_path / "app.py").write_text("raise SystemExit(3)\n")
+    done = _run(python, "app.py", check=False)
+    assert done.returncode == 3 and done.stderr == ""
+
+
+@pytest.mark.parametrize(("words", "root"), [(["-m", "package"], "package"), (["package/"], "package"), (["-m", "package.other"], "package.other")])
+def test_the_root_region_of_a_module_is_named_after_it(tmp_path, python, words, root):
+    (tmp_path / "package").mkdir()
+    for name in ("__init__", "__main__", "other"):
+        (tmp_path / "package" / f"{name}.py").write_text("")
+    _run(python, "-q", "-o", "o.h5", "--recursive", *words)
+    assert root in sp.load(tmp_path / "o.h5")
+
+
+def test_line_profile_says_that_a_file_has_none(profile, capsys):
+    assert main(["line-profile", "run.h5"]) == 0
+    out = capsys.readouterr().out
+    assert "No line-profile records matched." in out and "run.h5 has no lines: `scope-profiler run --line-profile`" in out
+
+
+def test_run_says_how_to_see_the_lines_it_recorded(tmp_path, python):
+    pytest.importorskip("line_profiler")
+    (tmp_path / "app.py").write_text("def work():\n    return 1\nwork()\n")
+    assert "lines: scope-profiler line-profile o.h5\n" in _run(python, "--line-profile", "-o", "o.h5", "app.py").stdout
+    assert main(["line-profile", str(tmp_path / "o.h5")]) == 0
+
+
+def test_top_counts_one_thread_as_one(tmp_path, monkeypatch, capsys):
+    manager = ProfileManager()
+    manager.setup(output=tmp_path / "p.h5", track_threads=True)
+    with manager.region("work"):
+        [spool] = tmp_path.glob("p.h5.*.spool")
+        assert main(["top", "--once", str(spool)]) == 0
+    manager.finalize(verbose=False)
+    assert "\n1 thread, 1 alive\n" in capsys.readouterr().out

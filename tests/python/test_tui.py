@@ -357,6 +357,18 @@ def test_calls_that_overlap_have_no_tree_and_are_told_so(tmp_path: Path) -> None
     browse(tmp_path / "x.h5", look)
 
 
+def test_one_row_is_counted_as_one(tmp_path: Path) -> None:
+    make(tmp_path / "x.h5", {"a": [(0, 10)]})
+
+    async def look(user: User) -> None:
+        await user.open("Regions")
+        assert user.state == "1 region"
+        await user.open("Call tree", "All lanes")
+        assert user.state == "1 path"
+
+    browse(tmp_path / "x.h5", look)
+
+
 # -- the file ------------------------------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,8 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     check_patterns(arguments.include, arguments.exclude)
     results = load_profile(arguments.file)
     output.line(printable(f"Line profile: {results.file_path}"))
+    if not results.line_profile:
+        output.line(printable(f"{results.file_path} has no lines: `scope-profiler run --line-profile` records them."))
     print_lines(
         results,
         output,

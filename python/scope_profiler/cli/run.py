@@ -150,6 +150,7 @@ class _Recording:
         self._output = output
         self._pid = os.getpid()
         self._recorded: Recording | None = None
+        self._root: str | None = None  # the region that the whole program is in, if there is one
         self._calls_before: int | None = None  # once the program has begun a run of its own: calls to report beside that
         self.exit_code = 0
 
@@ -216,6 +217,7 @@ class _Recording:
         state = ProfileManager._state
         if state.config is None or not (state.config.use_line_profiler or state.config.recursive_profile):
             return nullcontext()
+        self._root = name
         if state.config.use_line_profiler:
             state.line_functions.add_text(name, code)
         return state.recorder.add(name)
@@ -323,12 +325,31 @@ class _Recording:
         recording = ProfileManager._state.recording
         if results.is_root and recording is not None and recording.trace_note:
             text.write(recording.trace_note + "\n")
+        if results.line_profile and recording is not None and recording.config.writes_file:
+            text.write(f"lines: {PROGRAM} line-profile {results.file_path}\n")
         try:
             self._output.lines(text.getvalue().split("\n"))
             self._output.flush()
         except OSError as error:
             complain(f"{PROGRAM}: cannot print the summary: {one_line(error.strerror or error)}")
+        if results.is_root and recording is not None and self.exit_code == 0:
+            self._hint(recording)
         return True
+
+    def _hint(self, recording: Recording) -> None:
+        """Where nothing was recorded, what would have been."""
+        config = recording.config
+        if any(calls for name, calls in recording.run.call_counts().items() if name != self._root) or config.sample_hz:
+            return
+        if config.recursive_profile and self._arguments.include:
+            asked = " ".join(f"--include {pattern}" for pattern in self._arguments.include)
+            complain(f"{PROGRAM} run: no function was recorded: none that was called matches {asked} (globs of module.name)")
+        elif config.recursive_profile:
+            complain(f"{PROGRAM} run: no function was recorded; --all has those of libraries too")
+        elif self._arguments.tag:
+            complain(f"{PROGRAM} run: no region with a tag of --tag was recorded")
+        elif not config.use_line_profiler and not config.use_memray:
+            complain(f"{PROGRAM} run: the program has recorded no region: mark some, with region() or @profile, or try --recursive")
 
 
 def _same_file(one: str, other: str) -> bool:
@@ -354,8 +375,11 @@ def _end_by_interrupt() -> None:
 class _Program:
     """Code that is to run as ``__main__``."""
 
-    def __init__(self, code: CodeType, argv: list[str], path_entry: str, attributes: dict[str, Any]) -> None:
+    def __init__(
+        self, code: CodeType, argv: list[str], path_entry: str, attributes: dict[str, Any], name: str | None = None
+    ) -> None:
         self._code = code
+        self._name = name or os.path.basename(os.path.abspath(argv[0]))
         self._argv = argv
         self._path_entry = path_entry
         self._attributes = attributes
@@ -371,7 +395,7 @@ class _Program:
         if _has_path_entry():
             sys.path[0] = self._path_entry
         try:
-            with recording.around(self._code, os.path.basename(self._argv[0])):
+            with recording.around(self._code, self._name):
                 exec(self._code, main.__dict__)  # noqa: S102 - this is what the command is for
         except SystemExit as stop:
             recording.exit_code = _exit_code(stop.code)
@@ -461,10 +485,10 @@ def _find_module(words: list[str]) -> _Program:
         raise CommandError(f"cannot run module {name}: {one_line(error)}") from None
     if spec is None:
         raise CommandError(f"no module named {name}, or a package without __main__")
-    return _from_spec(spec, [spec.origin or name, *words[1:]], entry)
+    return _from_spec(spec, [spec.origin or name, *words[1:]], entry, name)
 
 
-def _from_spec(spec: Any, argv: list[str], path_entry: str) -> _Program:
+def _from_spec(spec: Any, argv: list[str], path_entry: str, name: str | None = None) -> _Program:
     try:
         code = spec.loader.get_code(spec.name) if hasattr(spec.loader, "get_code") else None
     except (ImportError, SyntaxError) as error:
@@ -475,4 +499,4 @@ def _from_spec(spec: Any, argv: list[str], path_entry: str) -> _Program:
         "__file__": spec.origin, "__cached__": spec.cached, "__doc__": None, "__loader__": spec.loader, "__package__": spec.parent,
         "__spec__": spec,
     }  # fmt: skip
-    return _Program(code, argv, path_entry, attributes)
+    return _Program(code, argv, path_entry, attributes, name)

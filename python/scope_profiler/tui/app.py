@@ -222,7 +222,8 @@ class ProfileApp(App[None]):
     def _count(self, view: TableView) -> None:
         found = len(self._order)
         whole = f"{found:,} of {len(view.table):,}" if found < len(view.table) else f"{found:,}"
-        self.tell(f"{whole} {view.what}")
+        one = {"entries": "entry"}.get(view.what, view.what[:-1])
+        self.tell(f"{whole} {one if len(view.table) == 1 else view.what}")
 
     def _add_rows(self, view: TableView) -> None:
         table = self._table

@@ -8,6 +8,7 @@
 #include "analysis/merge.h"
 #include "analysis/path_summary.h"
 #include "analysis/resolve.h"
+#include "analysis/wrap.h"
 
 /* -- clocks: from one to another by two moments that both were read at ------------------------------------------------ */
 
@@ -313,6 +314,21 @@ static sp_status renew(sp_profile *out, sp_error *error)
     return SP_OK;
 }
 
+/* The end of the whole is that of the set that ends last, by the clock of the first. */
+static sp_status end_with_last(sp_profile *out, const sp_profile *const *sets, const sp_profile *const *parts, size_t count, sp_error *error)
+{
+    int64_t last, end;
+    if (!sp_profile_get_int(out, "finalize_time_ns", &last)) return SP_OK;
+    const int64_t first = last;
+    for (size_t i = 0; i < count; i++) {
+        if (!sp_profile_get_int(sets[i], "finalize_time_ns", &end)) continue;
+        end = sp_plus(end, sp_minus(start_of(parts[i]), start_of(sets[i])));
+        if (end > last) last = end;
+    }
+    if (last == first || sp_profile_set_int(out, "finalize_time_ns", last) == SP_OK) return SP_OK;
+    return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", count);
+}
+
 sp_status sp_profile_stack(const sp_profile *const *sets, const char *const *names, size_t count, bool align,
                            sp_profile **out, sp_error *error)
 {
@@ -356,6 +372,7 @@ sp_status sp_profile_stack(const sp_profile *const *sets, const char *const *nam
         parts[i] = &views[i].profile;
     }
     if (status == SP_OK) status = sp_profile_join(parts, count, out, error);
+    if (status == SP_OK) status = end_with_last(*out, sets, parts, count, error);
     if (status == SP_OK && moved) status = renew(*out, error);
     if (status == SP_OK && sp_profile_set_int(*out, "mpi_size", (int64_t)rank_limit(*out)) != SP_OK) {
         status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu profiles", count);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "analysis/merge.h"
 #include "analysis/stack.h"
@@ -84,10 +85,49 @@ static int stack(sp_profile *const *sets, const cli_paths *paths, bool align, sp
     return status == SP_OK ? 0 : cli_fail_text(error.message[0] ? error.message : sp_error_string(status));
 }
 
+static bool is_same_file(const char *path, const char *other)
+{
+    struct stat a, b;
+    return stat(path, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Files that are merged more than once, each told of once. */
+static void tell_repeated(const cli_paths *paths, sp_text *out)
+{
+    for (size_t i = 0; i < paths->count; i++) {
+        size_t before = 0, times = 1;
+        for (size_t k = 0; k < i && before == 0; k++) before += is_same_file(paths->paths[i], paths->paths[k]);
+        for (size_t k = i + 1; k < paths->count && before == 0; k++) times += is_same_file(paths->paths[i], paths->paths[k]);
+        if (before || times == 1) continue;
+        sp_text_printable(out, base_name(paths->paths[i]));
+        sp_text_format(out, ": it is named %zu times, and its calls are counted as often\n", times);
+    }
+}
+
+/* Ranks that are a process of which an earlier rank has another part: no two runs begin in the same ns of one process. */
+static long long count_repeated(const sp_profile *merged)
+{
+    long long count = 0;
+    for (size_t i = 0; i < merged->process_count; i++) {
+        const sp_process_info *process = &merged->processes[i];
+        size_t at = 0;
+        for (; at < i; at++) {
+            const sp_process_info *other = &merged->processes[at];
+            if (process->pid && process->pid == other->pid && process->clock_domain && process->clock_domain == other->clock_domain &&
+                process->start_ns == other->start_ns) {
+                break;
+            }
+        }
+        count += at < i;
+    }
+    return count;
+}
+
 /* Processes whose times could not be moved, and what was written. */
-static int tell_merged(const cli *c, const sp_profile *merged, const char *target)
+static int tell_merged(const cli *c, const sp_profile *merged, const cli_paths *paths, const char *target)
 {
     sp_text out = {0};
+    tell_repeated(paths, &out);
     const bool align = !cli_flag(c, "no-align");
     for (size_t i = 0; align && merged->process_count > 1 && i < merged->process_count; i++) {
         const sp_process_info *process = &merged->processes[i];
@@ -100,8 +140,10 @@ static int tell_merged(const cli *c, const sp_profile *merged, const char *targe
     for (size_t i = 0; i < merged->row_count; i++) calls += merged->rows[i].count;
     sp_text_add(&out, "wrote ");
     sp_text_printable(&out, target);
-    const long long ranks = (long long)sp_profile_ranks(merged);
-    sp_text_format(&out, ": %zu call%s of %lld process%s\n", calls, calls == 1 ? "" : "s", ranks, ranks == 1 ? "" : "es");
+    const long long ranks = (long long)sp_profile_ranks(merged), distinct = ranks - count_repeated(merged);
+    sp_text_format(&out, ": %zu call%s of %lld process%s", calls, calls == 1 ? "" : "s", distinct, distinct == 1 ? "" : "es");
+    if (distinct < ranks) sp_text_format(&out, " in %lld ranks: each file of a run is a rank of its own", ranks);
+    sp_text_add(&out, "\n");
     return cli_print(c, &out);
 }
 
@@ -116,7 +158,7 @@ static int run_merge(cli *c)
     for (size_t i = 0; code == 0 && i < paths.count; i++) code = cli_load(paths.paths[i], &sets[i]);
     if (code == 0) code = stack(sets, &paths, !cli_flag(c, "no-align"), &merged);
     if (code == 0) code = cli_write(merged, target);
-    if (code == 0) code = tell_merged(c, merged, target);
+    if (code == 0) code = tell_merged(c, merged, &paths, target);
     for (size_t i = 0; sets && i < paths.count; i++) sp_profile_release(sets[i]);
     free(sets);
     sp_profile_release(merged);

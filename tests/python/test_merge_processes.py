@@ -189,6 +189,24 @@ def test_the_command_merges_and_names_what_it_cannot(tmp_path: Path, capsys: pyt
     assert "text.h5" in capsys.readouterr().err
 
 
+def test_files_of_one_run_are_no_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manager = sp.ProfileManager()
+    manager.setup(file_path=tmp_path / "c.h5", checkpoint="numbered")
+    for _ in range(3):
+        with manager.region("r"):
+            time.sleep(0.01)
+        manager.finalize(verbose=False)
+    files = sorted(tmp_path.glob("c.*.h5"))
+    assert len(files) == 3
+    assert main(["merge", *map(str, files), "-o", str(tmp_path / "all.h5")]) == 0
+    assert capsys.readouterr().out.endswith("all.h5: 3 calls of 1 process in 3 ranks: each file of a run is a rank of its own\n")
+    merged = sp.load(tmp_path / "all.h5")
+    assert merged.metadata["finalize_time_ns"] == sp.load(files[-1]).metadata["finalize_time_ns"]
+    assert merged.total_time is not None and merged.total_time >= merged.time_span
+    assert main(["merge", str(files[0]), str(files[1]), str(files[0]), "-o", str(tmp_path / "all.h5")]) == 0
+    assert f"{files[0].name}: it is named 2 times, and its calls are counted as often\n" in capsys.readouterr().out
+
+
 def test_a_merged_file_can_be_merged_again(tmp_path: Path) -> None:
     for i in range(3):
         record(tmp_path / f"w{i}.h5", "r")

@@ -32,6 +32,7 @@ struct sp_function_tracer {
     PyObject *chooser;            /* or NULL */
     bool everywhere;
     bool follows_tasks;
+    bool probes;  /* only what its notes say */
     bool stopped; /* it is at work no more, and in the list of those that rest */
     uint64_t last_thread; /* the newest thread when it began: later ones are traced from their first call */
 };
@@ -218,6 +219,7 @@ static SP_NOINLINE uint32_t decide(const sp_function_tracer *tracer, PyFrameObje
     const sp_pending pending = sp_pending_take();
     const uint64_t token = tracer->token;
     uint32_t id = SP_REGION_OFF;
+    if (tracer->probes) return id;
     PyCodeObject *object = (PyCodeObject *)code;
     if (frame && !is_decorated(code, tracer->recorder)) {
         PyObject *recorder = Py_NewRef((PyObject *)tracer->recorder);
@@ -723,6 +725,11 @@ void sp_function_tracer_thread(const sp_run *run)
     (void)run; /* events come from all threads */
 }
 
+int sp_function_tracer_hear(int wanted)
+{
+    return wanted; /* code that no run traces tells nothing */
+}
+
 #else
 
 /* ---- the profile hook of a thread ---- */
@@ -859,6 +866,14 @@ static void unhook(void)
     }
 }
 
+int sp_function_tracer_hear(int wanted)
+{
+    PyThreadState *state = _PyThreadState_UncheckedGet();
+    const int before = state->cframe->use_tracing;
+    state->cframe->use_tracing = wanted;
+    return before;
+}
+
 void sp_function_tracer_thread(const sp_run *run)
 {
     if (!is_traced(run->token)) return;
@@ -922,6 +937,25 @@ int sp_function_tracer_start(sp_recorder_object *recorder, PyObject *chooser, bo
                                    .everywhere = everywhere, .follows_tasks = run->run->tracks_tasks, .last_thread = newest_thread()};
     Py_DECREF((PyObject *)run);
     tracers = tracer;
+    if (hook() == 0) return 0;
+    const sp_pending pending = sp_pending_take();
+    sp_function_tracer_stop(recorder);
+    sp_pending_restore(pending);
+    return -1;
+}
+
+int sp_function_tracer_probe(sp_recorder_object *recorder, uint64_t token, uint32_t region, bool follows_tasks, PyObject *traced, PyObject *bare)
+{
+    sp_function_tracer *tracer = calloc(1, sizeof *tracer);
+    if (tracer == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *tracer = (sp_function_tracer){.next = tracers, .recorder = recorder, .gate = &recorder->gate, .token = token, .number = ++last_number,
+                                   .follows_tasks = follows_tasks, .probes = true};
+    tracers = tracer;
+    note_put(PyFunction_GET_CODE(traced), tracer->number, NULL, region);
+    note_put(PyFunction_GET_CODE(bare), tracer->number, NULL, SP_REGION_OFF);
     if (hook() == 0) return 0;
     const sp_pending pending = sp_pending_take();
     sp_function_tracer_stop(recorder);

@@ -27,6 +27,15 @@ typedef struct sp_function_tracer sp_function_tracer;
  */
 int sp_function_tracer_start(sp_recorder_object *recorder, PyObject *chooser, bool everywhere);
 
+/*
+ * For a measurement: of all functions, calls of `traced` alone are calls of the region with this number, in the run with this token; those of
+ * `bare` are not. -1 with an exception. It ends with sp_function_tracer_stop. With the GIL only.
+ */
+int sp_function_tracer_probe(sp_recorder_object *recorder, uint64_t token, uint32_t region, bool follows_tasks, PyObject *traced, PyObject *bare);
+
+/* Whether the calling thread tells of functions, where it is a matter of the thread (before 3.12). What it was before. */
+int sp_function_tracer_hear(int wanted);
+
 /* No more events for the recorder's run. Calls that are open stay so. */
 void sp_function_tracer_stop(sp_recorder_object *recorder);
 

@@ -3,15 +3,19 @@
  * than what a call of the run has cost: of several rounds the fastest counts, in memory that is warm, and what every way to a
  * call has in common: a decorated function adds 1 to 5 ns to it, a `with` statement 20 to 30, most of them the interpreter's. Nothing of it is in
  * any run: the thread's log is exchanged for one of our own meanwhile, and no other code runs on the thread in between.
+ *
+ * A call of a function that is traced costs several times as much, since the interpreter tells of it first: such calls are counted apart, by
+ * what tracing adds to the call of a function.
  */
 #include "python/overhead.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "python/function_tracer.h"
 #include "python/recorder.h"
 
-enum { CALLS = 128, ROUNDS = 12 };
+enum { CALLS = 128, ROUNDS = 12 }; /* as many calls as `program` makes */
 
 /* No run has this token: they count from 1, and would come here after four billions. */
 #define SCRATCH_TOKEN UINT32_MAX
@@ -63,8 +67,78 @@ static double fastest(scratch *s)
     return best > reading ? (double)(best - reading) / CALLS : 0;
 }
 
-/* 0, or -1 with an exception. */
-static int measure(const sp_run *run, double *ns)
+/* -- functions that are traced: what a call takes more than one that is not -- */
+
+#ifndef Py_GIL_DISABLED
+
+/* The calls are the interpreter's own, from function to function: before 3.12 it takes another way with them while it is traced. */
+static const char program[] = "def traced(): pass\n"
+                              "def bare(): pass\n"
+                              "def call_traced(numbers):\n"
+                              "    for _ in numbers: traced()\n"
+                              "def call_bare(numbers):\n"
+                              "    for _ in numbers: bare()\n"
+                              "numbers = range(128)\n";
+
+/* ns that the function of this name takes for its calls; -1 with an exception. */
+static int64_t time_calls(PyObject *names, const char *name)
+{
+    PyObject *function = PyDict_GetItemString(names, name), *numbers = PyDict_GetItemString(names, "numbers");
+    const int64_t start = sp_clock_ns();
+    PyObject *result = function && numbers ? PyObject_CallOneArg(function, numbers) : NULL;
+    const int64_t end = sp_clock_ns();
+    Py_XDECREF(result);
+    return result ? end - start : -1;
+}
+
+/* 0, or -1 with an exception. *ns is left if tracing costs nothing that can be seen. */
+static int time_functions(scratch *s, PyObject *names, double *ns)
+{
+    int64_t best = INT64_MAX, without = INT64_MAX;
+    for (int round = 0; round < ROUNDS; round++) {
+        atomic_store_explicit(&s->log.next, s->slots, memory_order_relaxed);
+        const int64_t with_it = time_calls(names, "call_traced");
+        const int heard = sp_function_tracer_hear(0);
+        const int64_t without_it = time_calls(names, "call_bare");
+        sp_function_tracer_hear(heard);
+        if (with_it < 0 || without_it < 0) return -1;
+        if (with_it < best) best = with_it;
+        if (without_it < without) without = without_it;
+    }
+    if (best > without && (double)(best - without) / CALLS > *ns) *ns = (double)(best - without) / CALLS;
+    return 0;
+}
+
+/* The scratch log is the thread's. Where functions cannot be traced any more, *ns stays what it is for regions. */
+static void measure_functions(scratch *s, const sp_run *run, sp_recorder_object *recorder, double *ns)
+{
+    PyObject *names = Py_BuildValue("{ss}", "__name__", "scope_profiler.overhead"); /* no other run traces what is in this package */
+    PyObject *code = names ? Py_CompileString(program, "overhead", Py_file_input) : NULL;
+    PyObject *done = code ? PyEval_EvalCode(code, names, names) : NULL;
+    PyObject *traced = done ? PyDict_GetItemString(names, "traced") : NULL, *bare = done ? PyDict_GetItemString(names, "bare") : NULL;
+    if (traced && bare && sp_function_tracer_probe(recorder, SCRATCH_TOKEN, 0, run->tracks_tasks, traced, bare) == 0) {
+        const sp_trace_mode before = sp_trace_mode_set(SP_TRACE_ON);
+        if (time_functions(s, names, ns) < 0) PyErr_Clear();
+        sp_trace_mode_set(before);
+        sp_function_tracer_stop(recorder);
+    }
+    PyErr_Clear();
+    Py_XDECREF(done);
+    Py_XDECREF(code);
+    Py_XDECREF(names);
+}
+
+#else
+
+static void measure_functions(scratch *s, const sp_run *run, sp_recorder_object *recorder, double *ns)
+{
+    /* Tracers are started and stopped for whole runs here. What the hook does is counted, the interpreter's part is not. */
+}
+
+#endif
+
+/* Of a call of a region, and of a function that is traced if there are any. 0, or -1 with an exception. */
+static int measure(const sp_run *run, bool functions, double *ns, double *function_ns)
 {
     sp_thread *thread = sp_thread_current();
     scratch *s = thread ? aligned_alloc(64, (sizeof *s + 63) / 64 * 64) : NULL;
@@ -77,7 +151,8 @@ static int measure(const sp_run *run, double *ns)
     if (ready) {
         sp_log *const kept = thread->hot;
         thread->hot = &s->log;
-        *ns = fastest(s);
+        *ns = *function_ns = fastest(s);
+        if (functions) measure_functions(s, run, (sp_recorder_object *)recorder, function_ns);
         thread->hot = kept;
         atomic_store(&((sp_recorder_object *)recorder)->gate.token, 0);
         Py_DECREF((PyObject *)s->region);
@@ -91,11 +166,17 @@ PyObject *sp_run_overhead(PyObject *self, PyObject *none)
 {
     sp_run *run = ((sp_run_object *)self)->run;
     size_t count = 0;
-    uint64_t *entries = sp_run_all_entries(run, &count), calls = 0;
+    uint64_t *entries = sp_run_all_entries(run, &count), calls = 0, functions = 0;
     if (entries == NULL) return PyErr_NoMemory();
-    for (size_t i = 0; i < count; i++) calls += entries[i];
+    pthread_mutex_lock(&run->lock);
+    for (size_t i = 0; i < count; i++) {
+        calls += entries[i];
+        if (run->regions[i]->function) functions += entries[i];
+    }
+    pthread_mutex_unlock(&run->lock);
     free(entries);
-    double ns = 0;
-    if (measure(run, &ns) < 0) return NULL;
+    double ns = 0, function_ns = 0;
+    if (measure(run, functions > 0, &ns, &function_ns) < 0) return NULL;
+    if (functions) ns += (function_ns - ns) * ((double)functions / (double)calls);
     return Py_BuildValue("Kd", (unsigned long long)calls, ns);
 }

@@ -169,6 +169,52 @@ def test_followed_processes_are_summed(tmp_path):
     assert metadata["overhead_calls"] == 301 and metadata["overhead_ns"] > 0
 
 
+def called(calls):
+    for _ in repeat(None, calls):
+        nothing()
+
+
+def nothing():
+    pass
+
+
+@pytest.mark.uninstrumented
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="tracing is not measured without the GIL")
+def test_a_traced_function_costs_what_tracing_adds_to_its_call(pm):
+    """More than a region, of which it is one; less than the whole call took."""
+    pm.setup(output=None, recursive_profile=True)
+    run = pm._state.recording.run
+    with pm.region("outside"):
+        start = perf_counter_ns()
+        called(20_000)
+        traced = (perf_counter_ns() - start) / 20_000
+    costs = [run.overhead() for _ in range(20)]
+    assert {calls for calls, _ in costs} == {20_002}
+    pm.finalize(verbose=False)
+    pm.reset()
+    pm.setup(output=None)
+    with pm.region("r"):
+        pass
+    region = min(pm._state.recording.run.overhead()[1] for _ in range(20))
+    assert 1.2 * region < min(ns for _, ns in costs) < traced
+    results = pm.finalize(verbose=False, return_results=True)
+    assert {name: results[name].num_calls for name in results.region_names} == {"r": 1}
+
+
+def test_measuring_leaves_a_traced_run_as_it_is(pm):
+    pm.setup(output=None, recursive_profile=True)
+    run = pm._state.recording.run
+    with pm.region("outside"):
+        for _ in range(3):
+            called(5)
+            run.overhead()
+    called(5)
+    results = pm.finalize(verbose=False, return_results=True)
+    counts = {name.split(".")[-1]: results[name].num_calls for name in results.region_names}
+    assert counts == {"outside": 1, "called": 3, "nothing": 15}
+    assert len(set(results[next(n for n in results.region_names if n.endswith("nothing"))][0].parent_ids)) == 3
+
+
 @pytest.mark.parametrize("settings", ["", ", aggregation_mode=True"], ids=["calls", "sums"])
 def test_calls_of_workers_that_did_not_measure_count_as_well(tmp_path, settings):
     program = WORKERS.replace("with sp.region(\"w\"): pass", "with sp.region(\"w\"): pass\n    import os; os._exit(0)")

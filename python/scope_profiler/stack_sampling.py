@@ -6,6 +6,8 @@ The sampler is a thread of the extension (src/python/stack_sampler.c). Its table
 
 from __future__ import annotations
 
+import os
+
 from .modes import Mode
 
 TYPE_CHECKING = False
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["StackSampling"]
 
 _VERSION = 1
+_WITHOUT_PROGRAM = frozenset(("manager_state.py", "recording.py"))  # whose functions call no function of the program
 
 
 class StackSampling(Mode):
@@ -46,6 +49,8 @@ class StackSampling(Mode):
         if self._sampler is None:
             return None
         threads, stacks, samples = self._sampler.collect()
+        own = _own(stacks)
+        samples = [row for row in samples if not own[row[2]]]
         paths: dict[str, str] = {}
         for _, _, file, _ in stacks:
             if file not in paths:
@@ -89,6 +94,19 @@ class StackSampling(Mode):
         """The sampler ends; what it saw can still be collected."""
         if self._sampler is not None:
             self._sampler.stop()
+
+
+def _own(stacks: Sequence[tuple[int, str, str, int]]) -> list[bool]:
+    """Of each stack: whether the profiler is at work there, and not the program: setting up, finalizing, or in a function of this package."""
+    package = os.path.dirname(_own.__code__.co_filename)
+    within: list[bool] = []
+    found: list[bool] = []
+    for caller, _, file, _ in stacks:
+        directory, name = os.path.split(file)
+        ours = directory == package or directory.startswith(package + os.sep)
+        within.append((caller >= 0 and within[caller]) or (directory == package and name in _WITHOUT_PROGRAM))
+        found.append(ours or within[-1])
+    return found
 
 
 def _integers(values: Sequence[int]) -> tuple[tuple[int], Any]:

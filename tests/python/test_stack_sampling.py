@@ -497,3 +497,23 @@ def test_a_damaged_group_is_told(tmp_path, damage):
         results = sp.load(tmp_path / "run.h5")
         with pytest.raises(sp.CorruptProfileError, match="rank 0"):
             list(results.samples)
+
+
+def test_the_profiler_at_work_is_no_sample(pm, monkeypatch):
+    default_title, called = sp.ProfilingResults.default_title, []
+
+    def slow_title(results):
+        called.append(True)
+        burn(0.1)
+        return default_title(results)
+
+    monkeypatch.setattr(sp.ProfilingResults, "default_title", slow_title)
+    pm.setup(output=None, sample_hz=FAST)
+    for _ in range(2):  # what is seen in a finalize is told by the next one
+        burn(0.05)
+        samples = pm.finalize(return_results=True).samples
+    package = os.path.dirname(sp.__file__)
+    functions = {row.stack[-1].function for row in samples}
+    assert called and "burn" in functions
+    assert not [row for row in samples if any(frame.function.endswith("slow_title") for frame in row.stack)]
+    assert not [row for row in samples if row.stack[-1].file.startswith(package)]

@@ -134,6 +134,31 @@ def test_run_keeps_what_was_recorded_before_a_run_of_the_program(tmp_path, pytho
     assert "mine" in sp.load(tmp_path / "own.h5")
 
 
+def test_run_tells_that_the_program_deactivates_profiling(tmp_path, python):
+    (tmp_path / "app.py").write_text("import scope_profiler as sp\nsp.setup(deactivate_profiling=True)\nwith sp.region('mine'):\n    pass\n")
+    done = _run(python, "-o", "o.h5", "app.py")
+    assert "deactivates profiling; nothing is recorded from here on, and o.h5 is not written" in done.stderr
+
+
+def test_a_file_that_the_program_had_run_write_stays_beside_its_own(tmp_path, python):
+    (tmp_path / "app.py").write_text(
+        "import scope_profiler as sp\nwith sp.region('early'):\n    pass\nsp.finalize(verbose=False)\n" + OWN_RUN
+    )
+    done = _run(python, "-o", "o.h5", "app.py")
+    assert "not written" not in done.stderr
+    assert "early" in sp.load(tmp_path / "o.h5") and "mine" in sp.load(tmp_path / "own.h5")
+
+
+def test_a_forked_child_with_a_session_leaves_the_run_to_its_parent(tmp_path, python):
+    (tmp_path / "app.py").write_text(
+        "import os, scope_profiler as sp\nif os.fork() == 0:\n    " + OWN_RUN.replace("\n", "\n    ")
+        + "\n    os._exit(0)\nos.wait()\nwith sp.region('late'):\n    pass\n"
+    )
+    done = _run(python, "-q", "-o", "o.h5", "app.py")
+    assert done.stderr == ""
+    assert "late" in sp.load(tmp_path / "o.h5") and "mine" in sp.load(tmp_path / "own.h5")
+
+
 def test_run_reports_a_run_of_the_program_that_nobody_finalized(tmp_path, python):
     (tmp_path / "app.py").write_text("import scope_profiler as sp\nsp.setup(output='own.h5')\nwith sp.region('mine'):\n    pass\n")
     done = _run(python, "-o", "o.h5", "app.py")

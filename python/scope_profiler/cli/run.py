@@ -256,6 +256,8 @@ class _Recording:
         assert config is not None
         own = config.file_path if config.writes_file else "memory"
         line = f"{PROGRAM} run: the program begins a run of its own, in {own}; that one is recorded"
+        if config.deactivate_profiling:
+            line = f"{PROGRAM} run: the program deactivates profiling; nothing is recorded from here on"
         self._calls_before = 0
         if before is None:
             complain(line)
@@ -271,7 +273,7 @@ class _Recording:
             before.owned_by_session = False
             before.abandon()
             line += f"; {count_of(calls, 'call')} before it {'is' if calls == 1 else 'are'} dropped" if calls else ""
-            if before.config.writes_file and not same and not self._arguments.copy_own_run:
+            if before.config.writes_file and not before.files and not same and not self._arguments.copy_own_run:
                 line += f", and {before.config.file_path} is not written"
         complain(line)
 

@@ -515,10 +515,16 @@ static bool take_up(const void *frame)
     return true;
 }
 
-/* Whether a suspension ends the call: not that of a coroutine in a run that follows tasks. */
+/* Whether a call lasts over suspensions: that of a coroutine, or of an asynchronous generator up to its next value, in a run that follows tasks. */
 static inline bool spans_suspensions(const PyCodeObject *code)
 {
-    return SP_UNLIKELY(code->co_flags & CO_COROUTINE) && tracers && tracers->follows_tasks;
+    return SP_UNLIKELY(code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) && tracers && tracers->follows_tasks;
+}
+
+/* Whether what a frame hands out is the next value of an asynchronous generator, and no awaitable that it waits for. */
+static bool is_next_value(const PyCodeObject *code, PyObject *value)
+{
+    return (code->co_flags & CO_ASYNC_GENERATOR) && strcmp(Py_TYPE(value)->tp_name, "async_generator_wrapped_value") == 0;
 }
 
 /* A frame begins to run. False: no run will ever want to hear of its code. */
@@ -587,15 +593,20 @@ static PyObject *on_start(PyObject *self, PyObject *const *arguments, Py_ssize_t
 static PyObject *on_resume(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     const void *frame = frame_now();
-    if (spans_suspensions((PyCodeObject *)arguments[0])) return answer(take_up(frame) || is_worth_it(arguments[0]));
+    const PyCodeObject *code = (PyCodeObject *)arguments[0];
+    if (spans_suspensions(code)) {
+        const bool known = take_up(frame);
+        if (known || !(code->co_flags & CO_ASYNC_GENERATOR)) return answer(known || is_worth_it(arguments[0]));
+    }
     return answer(started(arguments[0], frame, frame_object, NULL));
 }
 
 static PyObject *on_throw(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     const void *frame = frame_now();
-    if (spans_suspensions((PyCodeObject *)arguments[0])) take_up(frame);
-    else started(arguments[0], frame, frame_object, NULL);
+    const PyCodeObject *code = (PyCodeObject *)arguments[0];
+    const bool known = spans_suspensions(code) && (take_up(frame) || !(code->co_flags & CO_ASYNC_GENERATOR));
+    if (!known) started(arguments[0], frame, frame_object, NULL);
     Py_RETURN_NONE;
 }
 
@@ -607,7 +618,8 @@ static PyObject *on_return(PyObject *self, PyObject *const *arguments, Py_ssize_
 static PyObject *on_yield(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
 {
     const void *frame = frame_now();
-    if (!spans_suspensions((PyCodeObject *)arguments[0])) return answer(leave(frame) || is_worth_it(arguments[0]));
+    const PyCodeObject *code = (PyCodeObject *)arguments[0];
+    if (!spans_suspensions(code) || is_next_value(code, arguments[2])) return answer(leave(frame) || is_worth_it(arguments[0]));
     set_aside(frame);
     return answer(is_worth_it(arguments[0]));
 }
@@ -767,10 +779,10 @@ static void on_call(PyFrameObject *frame)
     Py_DECREF(code);
 }
 
-static SP_NOINLINE bool set_aside_coroutine(PyFrameObject *frame)
+static SP_NOINLINE bool set_aside_coroutine(PyFrameObject *frame, PyObject *value)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
-    const bool waits = spans_suspensions(code) && is_suspending(frame);
+    const bool waits = spans_suspensions(code) && !is_next_value(code, value) && is_suspending(frame);
     Py_DECREF(code);
     if (waits) set_aside(frame);
     return waits;
@@ -785,7 +797,7 @@ static int on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *va
         on_call(frame);
     } else if (what == PyTrace_RETURN) {
         const bool may_wait = value && tracers && tracers->follows_tasks;
-        if (!may_wait || !set_aside_coroutine(frame)) leave(frame);
+        if (!may_wait || !set_aside_coroutine(frame, value)) leave(frame);
     }
     if (SP_LIKELY(previous == NULL)) return 0;
     const int code = previous(object, frame, what, value);

@@ -8,7 +8,7 @@
  *
  * A function's frame is what its call is known by from start to end, so generators, greenlets and exceptions cannot confuse it: each
  * stretch in which a generator runs is a call; what is not resumed is not running. In runs that follow tasks, a coroutine is one call from
- * its first step to its end, and the time it was suspended is its await time.
+ * its first step to its end, and the time it was suspended is its await time; an asynchronous generator has one for each value, and for its end.
  *
  * Traced is what runs inside of a region: on a thread that has one open, on those that started after the run did, and inside functions
  * that are decorated with recursive=True. On 3.12 and later, code that a run never traces is not instrumented any more after its first call.

@@ -262,6 +262,52 @@ def test_with_tasks_a_coroutine_is_one_call_that_awaits(pm, clock):
     assert run.results[f"{name}.main"].num_calls == 1
 
 
+def test_with_tasks_an_asynchronous_generator_has_a_call_for_each_value(pm, clock):
+    async def inner():
+        clock(1)
+        await asyncio.sleep(0)
+        clock(1)
+
+    async def values(count):
+        for i in range(count):
+            clock(10)
+            await inner()
+            await asyncio.sleep(0)
+            clock(10)
+            yield i
+
+    async def consumer(count):
+        async for _ in values(count):
+            clock(1000)
+            await asyncio.sleep(0)
+
+    async def closer():
+        stream = values(5)
+        async for _ in stream:
+            break
+        await stream.aclose()
+
+    async def main():
+        await asyncio.gather(consumer(3), consumer(2))
+        await closer()
+
+    with traced(pm, track_async=True) as run:
+        asyncio.run(main())
+    name = f"{HERE}.test_with_tasks_an_asynchronous_generator_has_a_call_for_each_value.<locals>"
+    stream = run.results[f"{name}.values"][0]
+    # A call for each value, one for the end, and one for being closed.
+    assert stream.num_calls == (3 + 1) + (2 + 1) + (1 + 1)
+    running = sorted((stream.durations_ns - stream.await_times_ns).tolist())
+    assert running == [0] * 3 + [22] * 6
+    graph = {call["call_id"]: call for call in run.results.call_graph()}
+    parents = {(call["name"], graph[call["parent_id"]]["name"]) for call in graph.values() if call["parent_id"] in graph}
+    assert {parent for child, parent in parents if child == f"{name}.inner"} == {f"{name}.values"}
+    assert {parent for child, parent in parents if child == f"{name}.values"} == {f"{name}.consumer", f"{name}.closer"}
+    whole = run.results[f"{name}.consumer"][0]
+    assert sorted((whole.durations_ns - whole.await_times_ns).tolist()) == [2 * 1022, 3 * 1022]
+    assert pm._state.recording.run.open_calls() == []
+
+
 def test_a_coroutine_that_is_cancelled_ends(pm):
     async def sleeper():
         await asyncio.sleep(60)

@@ -62,7 +62,10 @@ def _repeated(paths: list[str]) -> dict[str, int]:
     """The files that are named more than once, by their first name, and how often."""
     found: dict[tuple[int, int], list[str]] = {}
     for path in paths:
-        status = os.stat(path)
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue  # it has been read, and is gone by now
         found.setdefault((status.st_dev, status.st_ino), []).append(path)
     return {names[0]: len(names) for names in found.values() if len(names) > 1}
 

@@ -27,10 +27,11 @@ from scope_profiler.mpi_region import imbalance
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
     from typing import Any, TextIO
 
     from scope_profiler.concurrency import TaskInfo, ThreadInfo
+    from scope_profiler.perf_events import PerfEventTotals
     from scope_profiler.results import Patterns, ProfilingResults
 
     _Usage = dict[tuple[int, int], tuple[int, int]]  # (rank, thread) -> (calls, ns inside of regions)
@@ -47,6 +48,7 @@ _GAP = 4
 _THREADS_SHOWN = 16
 _COROUTINES_SHOWN = 10
 _SAMPLED_SHOWN = 10
+_COUNTED_SHOWN = 20
 
 
 class Path:
@@ -701,6 +703,38 @@ def _samples(results: ProfilingResults) -> list[str]:
     return [*lines, ""]
 
 
+def counter_rows(results: ProfilingResults, names: Container[str] | None, ranks: Sequence[int] | None) -> list[tuple[int, str, PerfEventTotals]]:
+    """The perf counters of a run: (rank, region, totals), of these regions and ranks (None: all)."""
+    by_rank = results.get_perf_events() if results.has_perf_events else {}
+    return [
+        (rank, name, totals)
+        for rank in sorted(by_rank)
+        if ranks is None or rank in ranks
+        for name, totals in by_rank[rank].items()
+        if names is None or name in names
+    ]
+
+
+def counter_lines(rows: Sequence[tuple[int, str, PerfEventTotals]]) -> list[str]:
+    """The table of counter_rows(), with the regions of the largest counts; nothing without any."""
+    if not rows:
+        return []
+    events = list(dict.fromkeys(event for _, _, totals in rows for event in totals.values))
+    ranked = len({rank for rank, _, _ in rows}) > 1
+    columns = [Column("rank", number=True)] if ranked else []
+    columns += [Column("region"), *(Column(title, number=True) for title in ("calls", *events))]
+    largest = sorted(rows, key=lambda row: -max(row[2].values.values(), default=0))
+    cells = []
+    for rank, name, totals in largest[:_COUNTED_SHOWN]:
+        counts = [f"{totals.values[event]:,}" if event in totals.values else "-" for event in events]
+        label = cut(printable(name), NAME_WIDTH, middle=True)
+        cells.append([*([str(rank)] if ranked else []), label, format_count(totals.calls), *counts])
+    lines = ["  Events, those of the calls inside included (clocks in ns)", *table(columns, cells)]
+    if len(rows) > _COUNTED_SHOWN:
+        lines.append(f"  and {len(rows) - _COUNTED_SHOWN} more with smaller counts")
+    return [*lines, ""]
+
+
 def _short(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds >= 0.001 else f"{seconds * 1e6:.2g} µs"
 
@@ -799,6 +833,8 @@ def print_results(
     if not suppress_notes:
         whole = include is None and not exclude
         lines += _concurrency(results, tree, ranks, whole)
+        shown = None if whole else {path.name for path in _walk(tree.roots)}
+        lines += counter_lines(counter_rows(results, shown, ranks))
         lines += [*_box("Info", _notes(results, title, tree, names, exclusive_mode)), ""]
         if whole and ranks is None:
             lines += _samples(results)

@@ -8,9 +8,10 @@ import pytest
 
 from export_helpers import results_of
 from plot_helpers import nested_run, overlapping_run, times, tracked_run
-from scope_profiler import plotting_scripts, write_profile
+from scope_profiler import ProfilingResults, plotting_scripts, write_profile
 from scope_profiler.cli import main
 from scope_profiler.cli.plot_kinds import KINDS, OPTIONS, PRESETS
+from scope_profiler.perf_events import PerfEventTotals
 
 
 @pytest.fixture
@@ -189,3 +190,25 @@ def test_every_option_belongs_to_a_kind_and_a_parameter_of_its_function():
     for parameter, kinds, _ in OPTIONS.values():
         for kind in kinds:
             assert parameter in inspect.signature(getattr(plotting_scripts, KINDS[kind][0])).parameters
+
+
+def test_counters_of_any_kind_are_drawn_and_listed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    plain = nested_run()
+    first, second = plain.region_names[:2]
+    totals = {first: PerfEventTotals(2, {"page-faults": 1234, "task-clock": 5}), second: PerfEventTotals(1, {"page-faults": 7})}
+    run = ProfilingResults({region.name: region for region in plain}, plain.metadata, plain.num_ranks, perf_events={0: totals})
+    write_profile(run, tmp_path / "run.h5")
+    assert main(["plot", "perf_events", "run.h5", "-o", "x.png"]) == 0 and (tmp_path / "x.png").exists()
+    capsys.readouterr()
+    assert main(["inspect", "run.h5", "--exclude", f"^{second}$"]) == 0
+    rows = [line.strip(" │").split() for line in capsys.readouterr().out.splitlines()]
+    assert ["region", "calls", "page-faults", "task-clock"] in rows and [first, "2", "1,234", "5"] in rows and [second, "1", "7", "-"] not in rows
+    run.print_summary()
+    rows = [line.strip(" │").split() for line in capsys.readouterr().out.splitlines()]
+    assert [first, "2", "1,234", "5"] in rows and [second, "1", "7", "-"] in rows
+    assert main(["inspect", "run.h5", "--json"]) == 0
+    [document] = json.loads(capsys.readouterr().out)["profiles"]
+    assert document["perf_events"] == [
+        {"rank": 0, "region": name, "calls": one.calls, "values": one.values} for name, one in totals.items()
+    ]

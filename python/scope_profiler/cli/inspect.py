@@ -29,6 +29,7 @@ from scope_profiler.inspection import (
     rows_of,
 )
 from scope_profiler.rank_balance import balance_of
+from scope_profiler.summary import counter_lines, counter_rows
 
 if TYPE_CHECKING:
     from scope_profiler.rank_balance import RankBalance
@@ -176,6 +177,8 @@ def _print(results: ProfilingResults, arguments: argparse.Namespace, output: Out
             print_processes(results, output, ranks=arguments.ranks)
             print_threads(results, output, ranks=arguments.ranks, limit=arguments.top)
             print_tasks(results, output, ranks=arguments.ranks, limit=arguments.top)
+            names = {region.name for region in regions}
+            output.lines(counter_lines(counter_rows(results, names, arguments.ranks)))
     if arguments.source:
         complete = print_source(results, arguments.source, output) and complete
     return 0 if complete else 1
@@ -220,6 +223,12 @@ def _document(results: ProfilingResults, arguments: argparse.Namespace) -> dict[
         for kind, fields in (("threads", _THREAD_FIELDS), ("tasks", _TASK_FIELDS)):
             rows = rows_of(results, kind, arguments.ranks)
             document[kind] = [{field: plain(getattr(row, field)) for field in fields} for row in rows]
+        names = {region.name for region in regions}
+        counted = counter_rows(results, names, arguments.ranks)
+        if counted:
+            document["perf_events"] = [
+                {"rank": rank, "region": name, "calls": totals.calls, "values": totals.values} for rank, name, totals in counted
+            ]
     if arguments.tree:
         from scope_profiler.cli.tree import tree_values
 

@@ -106,7 +106,7 @@ OPTIONS: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {
     "--x": ("x_field", SEVERAL, {"metavar": "FIELD", "help": "what the runs differ in: num_ranks (default), num_nodes, omp_num_threads, total_cores, or other metadata"}),
     "--work-per-rank": ("work_per_rank", ("weak_scaling_efficiency",), {"nargs": "+", "type": float, "metavar": "WORK", "help": "one number a file: must be the same"}),
     "--likwid-metric": ("metric", ("likwid",), {"metavar": "NAME", "help": "which LIKWID metric"}),
-    "--perf-metric": ("metric", ("perf_events",), {"metavar": "NAME", "help": "which perf-event metric (default: ipc)"}),
+    "--perf-metric": ("metric", ("perf_events",), {"metavar": "NAME", "help": "which perf-event metric (default: ipc, or the first that there is)"}),
     "--flops-metric": ("flops_metric", ("roofline",), {"metavar": "NAME", "help": "LIKWID metric of the FLOP rate"}),
     "--bandwidth-metric": ("bandwidth_metric", ("roofline",), {"metavar": "NAME", "help": "LIKWID metric of the memory bandwidth"}),
     "--peak-flops": ("peak_flops", ("roofline",), {"type": float, "metavar": "GFLOP/S", "help": "what the machine can compute"}),
@@ -196,6 +196,10 @@ def call(kind: str, runs: Sequence[ProfilingResults], settings: Mapping[str, Any
 
     function = getattr(plotting_scripts, KINDS[kind][0])
     data = runs[0] if kind == "callgraph" and len(runs) == 1 else runs
+    if kind == "perf_events" and "metric" not in settings:
+        # What only some processors count cannot be what is drawn of every run.
+        known = plotting_scripts.available_perf_event_metrics(data)
+        settings = {**settings, "metric": known[0]} if known else settings
     try:
         return function(data, **settings, **how)
     except re.error as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .profile_manager import ProfileManager, ProfilingRun
     from .results import ProfilingResults
 
-__all__ = ["environment_settings", "profile_command", "profile_script", "run", "run_script"]
+__all__ = ["environment_settings", "profile_command", "profile_script", "run", "run_script", "written"]
 
 _SESSION_KEYWORDS = frozenset(SETTINGS) | {
     "options", "verbose", "verbose_line_profiler", "native_traces", "replace", "config_path", "auto_finalize", "region_tags",
@@ -105,10 +105,21 @@ def profile_command(command: str | Iterable[str], output: Any, options: list[str
     script = list(_script_words(command))
     if not script or script[0].startswith("-"):
         raise ValueError(f"a command needs the path of a Python script, got {command!r}")
-    words = [sys.executable, "-m", "scope_profiler", "run", "-q", "--copy-own-run", "-o", path, *options, *script]
+    words = [sys.executable, "-m", "scope_profiler", "run", "-q", "-o", path, *options, *script]
+    before = written(path)
     completed: Any = subprocess.run(words, check=False)
-    completed.profile_results = load(path) if completed.returncode == 0 else None
+    # A program with a run of its own has written its own file, and none here.
+    completed.profile_results = load(path) if completed.returncode == 0 and written(path) != before else None
     return completed  # type: ignore[no-any-return]
+
+
+def written(path: str) -> tuple[int, int] | None:
+    """What a file becomes another by when it is written anew; None: there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _script_words(command: str | Iterable[str]) -> Iterator[str]:

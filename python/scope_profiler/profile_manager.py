@@ -672,7 +672,7 @@ class ProfileManager:
         """Run a script in a process of its own, under ``scope-profiler run``.
 
         ``command`` is the script with its arguments, as a list or as a shell would write it; an interpreter before it is
-        left out. The result's ``profile_results`` are the run's, or None if the process failed. ``recursive`` records each call
+        left out. The result's ``profile_results`` are the run's, or None if the process failed or recorded into a run of its own. ``recursive`` records each call
         of a Python function of the program, ``all`` those of libraries too, ``mpi_calls`` the MPI calls of mpi4py.
         """
         from .launch import profile_command

@@ -159,6 +159,13 @@ def test_a_forked_child_with_a_session_leaves_the_run_to_its_parent(tmp_path, py
     assert "late" in sp.load(tmp_path / "o.h5") and "mine" in sp.load(tmp_path / "own.h5")
 
 
+def test_profile_command_has_no_results_of_a_program_with_a_run_of_its_own(profile, tmp_path):
+    (tmp_path / "app.py").write_text(OWN_RUN)
+    done = ProfileManager.profile_command("app.py", output="run.h5")  # which is of another run
+    assert done.returncode == 0 and done.profile_results is None
+    assert "mine" in sp.load("own.h5")
+
+
 def test_run_reports_a_run_of_the_program_that_nobody_finalized(tmp_path, python):
     (tmp_path / "app.py").write_text("import scope_profiler as sp\nsp.setup(output='own.h5')\nwith sp.region('mine'):\n    pass\n")
     done = _run(python, "-o", "o.h5", "app.py")

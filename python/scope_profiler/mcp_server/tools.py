@@ -347,6 +347,7 @@ def run_profile(
         What inspect_profile returns, and the last 2000 characters of the output as stdout_tail and stderr_tail.
     """
     from scope_profiler.bounded_process import profile_script
+    from scope_profiler.launch import written
 
     _more_than_zero("timeout_seconds", timeout_seconds)
     _more_than_zero("buffer_limit", buffer_limit)
@@ -355,7 +356,7 @@ def run_profile(
         raise ToolError(f"{script_path}: no such script")
     with _directory(None if output_path is None else os.path.dirname(output_path)) as directory:
         target = os.path.join(directory, "profiling_data.h5") if output_path is None else output_path
-        before = _identity(target)
+        before = written(target)
         done = profile_script(
             script_path, script_args or (), target, timeout=timeout_seconds, only_user_code=only_user_code,
             buffer_limit=buffer_limit, stop=stop,
@@ -382,15 +383,6 @@ def _directory(given: str | None) -> Iterator[str]:
             os.rmdir(made)
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """What a file becomes another by when it is written anew; None: there is none."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
-
-
 def _failure(done: Any, timeout: float) -> str:
     return f"the run took longer than {timeout:g} s and was ended" if done.returncode is None else f"the run {done.reason}"
 
@@ -399,8 +391,10 @@ def _rescued(output: str, before: tuple[int, int] | None) -> str:
     """Where what a failed run has recorded is: in a profile that was not there ``before``, or in its spool."""
     import glob
 
-    written = _identity(output) not in (None, before)
-    found = [output] if written else sorted(glob.glob(f"{glob.escape(output)}.*-*.spool"), key=os.path.getmtime)
+    from scope_profiler.launch import written
+
+    anew = written(output) not in (None, before)
+    found = [output] if anew else sorted(glob.glob(f"{glob.escape(output)}.*-*.spool"), key=os.path.getmtime)
     return f"; what it recorded is in {found[-1]}" if found else ""
 
 

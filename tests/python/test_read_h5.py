@@ -160,7 +160,7 @@ def test_a_summary_has_everything_but_the_calls(tmp_path: Path) -> None:
         assert summary.threads == full.threads and summary.tasks == full.tasks and summary.metadata == full.metadata
         assert _core.path_summary(summary)[2] == _core.path_summary(full)[2]
         for mine, theirs in zip(_core.path_summary(summary)[3], _core.path_summary(full)[3]):
-            assert mine == theirs
+            assert mine[:8] == theirs[:8] and mine[8] == -1  # what calls awaited is not summed in the file
 
 
 def test_a_summary_pickles_with_its_sums_by_path(tmp_path: Path) -> None:

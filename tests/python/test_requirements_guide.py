@@ -447,7 +447,7 @@ def test_greenlets_are_rows_of_their_own_kind() -> None:
     inside = run.results["inside"][0]
     assert inside.task_ids.tolist() == [row.index]
     assert 0.01 <= inside.await_times[0] <= clock.between("leave", "back") + SLACK
-    assert row.awaiting_time == pytest.approx(inside.await_times[0], abs=1e-9)
+    assert row.awaiting_time == pytest.approx(inside.await_times[0], abs=1e-7)  # each is converted from ticks by itself
     assert row.running_time >= 0.0199 and row.done
 
 

@@ -72,6 +72,7 @@ class Client:
 def uvicorn_server(app, **options):
     import uvicorn
 
+    options.setdefault("loop", "asyncio")  # uvloop's sleeps can be shorter than they were asked for
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="critical", **options))
     thread = threading.Thread(target=server.run, name="uvicorn")

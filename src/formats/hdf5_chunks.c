@@ -190,7 +190,7 @@ static void writer_free(sp_chunk_writer *writer)
     while (writer->slabs) {
         slab *one = writer->slabs;
         writer->slabs = one->next;
-        sp_column_recycle(one->memory, writer->slab_bytes / sizeof(int64_t));
+        sp_column_free(one->memory, writer->slab_bytes / sizeof(int64_t));
         free(one);
     }
     pthread_mutex_destroy(&writer->lock);

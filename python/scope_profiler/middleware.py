@@ -131,6 +131,8 @@ class _Names:
 class _Middleware:
     """What both kinds have in common."""
 
+    _lanes: str  # the setting that makes requests lanes, which runs of its own have by default
+
     def __init__(
         self,
         manager: type[ProfileManager] | None,
@@ -165,6 +167,8 @@ class _Middleware:
         if output is not None:
             from ._web_run import OwnRun
 
+            if not settings.get("aggregation_mode"):
+                settings.setdefault(self._lanes, True)
             self._own = OwnRun(self._manager, output, settings)
         elif settings:
             raise TypeError(f"{sorted(settings)[0]} is a setting of the run, which needs output")
@@ -272,6 +276,8 @@ class ASGIMiddleware(_Middleware):
     Raises TypeError and ValueError for arguments that cannot be used.
     """
 
+    _lanes = "track_async"
+
     def __init__(
         self,
         app: ASGIApplication,
@@ -285,8 +291,6 @@ class ASGIMiddleware(_Middleware):
         output: str | os.PathLike[str] | None = None,
         **settings: Unpack[SetupOptions],
     ) -> None:
-        if output is not None and not settings.get("aggregation_mode"):
-            settings.setdefault("track_async", True)
         super().__init__(manager, name_of, max_names, metadata, request_id, tags, output, dict(settings))
         self.app = app
         self._root = root_of(app)
@@ -489,6 +493,8 @@ class WSGIMiddleware(_Middleware):
     it. A request's call ends when the server closes the response. With ``output`` runs track threads by default.
     """
 
+    _lanes = "track_threads"
+
     def __init__(
         self,
         app: WSGIApplication,
@@ -502,8 +508,6 @@ class WSGIMiddleware(_Middleware):
         output: str | os.PathLike[str] | None = None,
         **settings: Unpack[SetupOptions],
     ) -> None:
-        if output is not None and not settings.get("aggregation_mode"):
-            settings.setdefault("track_threads", True)
         super().__init__(manager, name_of, max_names, metadata, request_id, tags, output, dict(settings))
         self.app = app
         watch_django(app)

@@ -85,6 +85,20 @@ def pm() -> Iterator[object]:
 
 
 @pytest.fixture
+def clock() -> Iterator[Callable[[int], int]]:
+    """Times stand still until the test moves them on: ``clock(ns)``."""
+    import gc
+
+    from scope_profiler import _core
+
+    gc.collect()  # a run that a test left in a cycle is still open
+    _core._manual_clock(1_000_000)
+    yield _core._advance_clock
+    gc.collect()
+    _core._manual_clock(None)
+
+
+@pytest.fixture
 def default() -> Iterator[object]:
     """The package, with its default manager clean before and after."""
     import warnings

@@ -19,19 +19,8 @@ import pytest
 
 import scope_profiler as sp
 from manager_helpers import counts, enter
-from scope_profiler import _core
 
 SESSION = "scope_profiler.session"
-
-
-@pytest.fixture
-def clock():
-    """Times stand still until the test moves them on: advance(ns)."""
-    gc.collect()
-    _core._manual_clock(1_000_000)
-    yield _core._advance_clock
-    gc.collect()
-    _core._manual_clock(None)
 
 
 def summed(manager, **settings):

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from other_processes import eventually, is_alive
 from scope_profiler.bounded_process import Finished, Stopped, profile_script, run_bounded
 
 
 def python(source: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", source, *map(str, arguments)]
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
-
-
-def is_alive(pid: int) -> bool:
-    """Whether it runs: a zombie does not."""
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_outputs_and_exit_code_are_handed_over() -> None:

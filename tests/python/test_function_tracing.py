@@ -21,16 +21,6 @@ HAS_MONITORING = sys.version_info >= (3, 12)
 
 
 @pytest.fixture
-def clock():
-    """Times stand still until the test moves them on: advance(ns)."""
-    gc.collect()
-    _core._manual_clock(1_000_000)
-    yield _core._advance_clock
-    gc.collect()
-    _core._manual_clock(None)
-
-
-@pytest.fixture
 def pm():
     manager = sp.ProfileManager()
     yield manager

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import McpError
 
 import scope_profiler as sp
+from other_processes import eventually, is_alive
 from scope_profiler.mcp_server import tools
 
 pytestmark = pytest.mark.slow
@@ -82,20 +82,6 @@ def make(path: Path, regions: dict[str, list[tuple[int, int]]], total: int = 100
 
 
 NESTED = {"main": [(0, 100), (200, 260)], "solve": [(10, 60), (210, 230)], "io": [(20, 30), (70, 90)]}
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 # -- what is offered -----------------------------------------------------------------------------------------------------
@@ -375,7 +361,7 @@ time.sleep(600)
 
 
 def pids_of(directory: Path) -> list[int]:
-    assert eventually((directory / "pids").exists)
+    assert eventually((directory / "pids").exists, 30)
     return list(map(int, (directory / "pids").read_text().split()))
 
 
@@ -444,7 +430,7 @@ def test_the_end_of_the_server_ends_what_it_runs(tmp_path: Path, end: signal.Sig
             server.stdin.close()
         else:
             server.send_signal(end)
-        assert eventually(lambda: not any(map(is_alive, pids)))
+        assert eventually(lambda: not any(map(is_alive, pids)), 30)
         assert server.wait(30) == (0 if end is None else -end)
 
 

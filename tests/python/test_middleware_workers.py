@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import scope_profiler as sp
+from other_processes import is_alive
 from web_servers import free_port, server_process, wait_until
 
 HERE = Path(__file__).parent
@@ -43,17 +44,10 @@ def ask(client, count=REQUESTS):
     return answers
 
 
-def ended(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def recover_rest(directory, pids):
     """hypercorn ends without its workers, whom that kills, maybe while they write: then all is in their spools."""
     for pid in pids:
-        wait_until(lambda pid=pid: ended(pid))
+        wait_until(lambda pid=pid: not is_alive(pid))
         path = directory / f"requests.{pid}.h5"
         for spool in directory.glob(f"{path.name}.*.spool"):
             if not path.exists():

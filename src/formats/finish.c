@@ -47,7 +47,8 @@ sp_status sp_run_finish(sp_run *run, const sp_finish_options *options, sp_profil
     if (options->description && status == SP_OK && !sp_profile_add_aux(profile, options->description)) status = SP_ERR_NO_MEMORY;
     if (status != SP_OK) status = sp_fail(error, status, "no memory to write %s", options->path);
     if (status == SP_OK && options->last) status = sp_collection_mark_open(f.collection, error);
-    if (status == SP_OK) status = sp_hdf5_write_collection(f.collection, options->path, &hdf5, error);
+    if (status == SP_OK && options->write) status = options->write(options->context, f.collection, &hdf5, error);
+    else if (status == SP_OK) status = sp_hdf5_write_collection(f.collection, options->path, &hdf5, error);
     if (status == SP_OK && !options->keeps) sp_collection_confirm(f.collection);
     else sp_collection_abandon(f.collection);
     if (status == SP_OK && out) *out = profile;

@@ -12,6 +12,9 @@ typedef struct sp_finish_options {
     const sp_profile *description; /* whose metadata and auxiliary groups the file gets; NULL: none */
     bool last;  /* the run is over: calls that are open are there too, end now, and carry {"open":true} */
     bool keeps; /* the run keeps all calls whatever happens: its next file has them again, or it is dropped */
+    /* What writes the file of this collection instead of sp_hdf5_write_collection, and calls hdf5->ready as that does; or NULL. */
+    sp_status (*write)(void *context, sp_collection *collection, const sp_hdf5_options *hdf5, sp_error *error);
+    void *context;
 } sp_finish_options;
 
 /*

@@ -8,6 +8,7 @@
 #ifndef SP_FORMATS_NATIVE_TRACE_H
 #define SP_FORMATS_NATIVE_TRACE_H
 
+#include "analysis/collection.h"
 #include "analysis/profile.h"
 
 #define SP_SPT_MAGIC "SCOPEPRF"
@@ -48,8 +49,13 @@ void sp_samples_free(sp_samples *samples);
 /* Write them, put in place when the file is whole. */
 sp_status sp_sps_write(const sp_samples *samples, const char *path, sp_error *error);
 
-/* The calls of one rank of a profile as a trace of version 2. Regions without calls are left out. */
-sp_status sp_spt_write(const sp_profile *profile, uint32_t rank, const char *path, sp_error *error);
+/*
+ * The calls of a collection, which stays to be ended, as a trace of version 2. Memory is bounded, however many calls there are: each goes
+ * to its place in the file. The collection's profile then has its statistics. `ready` (may be NULL) is called when the file is complete
+ * and about to be renamed to `target`.
+ */
+sp_status sp_spt_write(sp_collection *collection, uint32_t rank, const char *path,
+                       void (*ready)(void *context, int fd, const char *target), void *ready_context, sp_error *error);
 
 /* Paths of files, malloc'ed. */
 typedef struct sp_paths {

@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include "analysis/collect.h"
-#include "analysis/merge.h"
-#include "analysis/resolve.h"
 #include "core/note.h"
 #include "core/registry.h"
 #include "formats/finish.h"
@@ -18,7 +16,6 @@
 #include "formats/native_trace.h"
 #include "formats/output.h"
 #include "formats/spool.h"
-#include "native/open_calls.h"
 #include "native/profiler.h"
 #include "native/ranks.h"
 #include "native/sampling.h"
@@ -178,9 +175,6 @@ static void set_gates(sp_profiler *profiler, uint64_t token)
 void sp_native_drop_run(sp_profiler *profiler)
 {
     set_gates(profiler, 0);
-    sp_profile_release(profiler->kept);
-    sp_profile_release(profiler->unjoined);
-    profiler->kept = profiler->unjoined = NULL;
     if (profiler->run == NULL) return;
     sp_native_drop_samples(profiler);
     if (profiler->joined) {
@@ -296,13 +290,7 @@ static bool add_times(void *stats, int64_t start, int64_t end)
     return true;
 }
 
-static void add_row(sp_region_stats *stats, const sp_profile *profile, const sp_row *row)
-{
-    const int64_t *starts = profile->columns[SP_COLUMN_START] + row->first, *ends = profile->columns[SP_COLUMN_END] + row->first;
-    for (uint64_t i = 0; i < row->count; i++) add_call(stats, ends[i] - starts[i]);
-}
-
-/* The same where a file took the calls from the run without columns. */
+/* The same for the calls of a row that is in a file. */
 static void add_sums(sp_region_stats *stats, const sp_row *row)
 {
     const sp_row_statistics *s = &row->statistics;
@@ -313,24 +301,13 @@ static void add_sums(sp_region_stats *stats, const sp_row *row)
     stats->calls += (int64_t)row->count;
 }
 
-static const sp_row *row_named(const sp_profile *profile, const char *name)
-{
-    for (size_t i = 0; profile && i < profile->row_count; i++) {
-        if (strcmp(profile->names[profile->rows[i].name], name) == 0) return &profile->rows[i];
-    }
-    return NULL;
-}
-
 int sp_native_region_stats(sp_profiler *profiler, int handle, sp_region_stats *stats)
 {
     *stats = (sp_region_stats){0, 0, 0, 0};
     if (!to_shared(&profiler, &handle)) return sp_native_fail(profiler, SP_ERR_INVALID, NULL);
     uint32_t id;
     sp_native_lock(profiler);
-    const sp_native_region *region = sp_native_region_at(profiler, (uint32_t)handle);
-    *stats = region->stats;
-    const sp_row *row = row_named(profiler->kept, region->name);
-    if (row) add_row(stats, profiler->kept, row);
+    *stats = sp_native_region_at(profiler, (uint32_t)handle)->stats;
     if (id_in_run(profiler, handle, &id)) {
         sp_run_each_call(profiler->run, id, add_times, stats);
     }
@@ -340,131 +317,74 @@ int sp_native_region_stats(sp_profiler *profiler, int handle, sp_region_stats *s
 
 /* ---- writing ---- */
 
-/* `first` and what follows it, with one call tree over both. */
-static sp_status join(sp_profile *first, sp_profile *second, sp_profile **out, sp_error *error)
+static sp_status write_trace(void *context, sp_collection *collection, const sp_hdf5_options *hdf5, sp_error *error)
 {
-    const sp_profile *parts[2] = {first, second};
-    sp_status status = sp_profile_merge(parts, 2, out, error);
-    if (status != SP_OK) return status;
-    status = sp_profile_resolve(*out, 0, error);
-    if (status != SP_OK) {
-        sp_profile_release(*out);
-        *out = NULL;
-    }
-    return status;
-}
-
-/* Everything that has ended so far, in `kept`. What was collected stays there whatever fails after. */
-static sp_status collect(sp_profiler *profiler, sp_error *error)
-{
-    sp_profile *fresh = NULL, *joined = NULL;
-    sp_status status = profiler->unjoined ? SP_OK : sp_run_collect(profiler->run, (uint32_t)profiler->rank, 0, &fresh, NULL, error);
-    if (status != SP_OK) return status;
-    if (profiler->kept == NULL) {
-        profiler->kept = fresh;
-        return SP_OK;
-    }
-    if (profiler->unjoined == NULL) profiler->unjoined = fresh;
-    status = join(profiler->kept, profiler->unjoined, &joined, error);
-    if (status != SP_OK) return status;
-    sp_profile_release(profiler->kept);
-    sp_profile_release(profiler->unjoined);
-    profiler->kept = joined;
-    profiler->unjoined = NULL;
-    return SP_OK;
-}
-
-static sp_status write_profile(const sp_profiler *profiler, sp_profile *profile, sp_error *error)
-{
-    if (profiler->format == SP_OUTPUT_TRACE) return sp_spt_write(profile, (uint32_t)profiler->rank, profiler->path, error);
-    sp_profile *described = sp_profile_copy(profile, false);
-    sp_status status = described ? describe(profiler, NULL, described) : SP_ERR_NO_MEMORY;
-    if (status == SP_OK) status = sp_hdf5_write(described, profiler->path, NULL, error);
-    else sp_fail(error, status, "no memory to write %s", profiler->path);
-    sp_profile_release(described);
-    return status;
+    const sp_profiler *profiler = context;
+    return sp_spt_write(collection, (uint32_t)profiler->rank, profiler->path, hdf5->ready, hdf5->ready_context, error);
 }
 
 /*
- * The calls go from where they were recorded into the file, and stay there until the run is dropped: memory is bounded. Not where
- * a file of another format, or of several ranks, has had some of them collected.
+ * The calls go from where they were recorded into the file, and stay there until the run is dropped: memory is bounded, and a later
+ * file has them again. `last`: with the calls that are open. `written` (may be NULL): the profile in the file, without its calls.
  */
-static bool streams(const sp_profiler *profiler)
+static sp_status write_file(sp_profiler *profiler, bool last, sp_profile **written, sp_error *error)
 {
-    return profiler->format == SP_OUTPUT_HDF5 && profiler->kept == NULL && profiler->unjoined == NULL;
-}
-
-static sp_status stream(const sp_profiler *profiler, bool last, sp_profile **out, sp_error *error)
-{
+    const bool trace = profiler->format == SP_OUTPUT_TRACE;
     sp_profile *description = sp_profile_new();
     sp_status status = description ? describe(profiler, NULL, description) : SP_ERR_NO_MEMORY;
     const sp_finish_options options = {.path = profiler->path, .rank = (uint32_t)profiler->rank, .description = description,
-                                       .last = last, .keeps = true};
-    if (status == SP_OK) status = sp_run_finish(profiler->run, &options, out, error);
+                                       .last = last, .keeps = true, .write = trace ? write_trace : NULL, .context = profiler};
+    if (status == SP_OK) status = sp_run_finish(profiler->run, &options, written, error);
     else sp_fail(error, status, "no memory to write %s", profiler->path);
     sp_profile_release(description);
     return status;
 }
 
-static sp_status write_file(sp_profiler *profiler, sp_error *error)
-{
-    if (streams(profiler)) return stream(profiler, false, NULL, error);
-    const sp_status status = collect(profiler, error);
-    return status == SP_OK ? write_profile(profiler, profiler->kept, error) : status;
-}
+/* The last file with the calls of all ranks in it: what its writing needs and finds out. */
+typedef struct together {
+    sp_profiler *profiler;
+    sp_link *link;
+    sp_team team;
+    char *path;
+    bool met, written;
+    sp_profile *whole;
+} together;
 
-/* Everything that goes into the last file of a run: with the calls that are open. */
-static sp_status collect_last(sp_profiler *profiler, sp_profile **out, sp_error *error)
+static sp_status write_with_others(void *context, sp_collection *collection, const sp_hdf5_options *hdf5, sp_error *error)
 {
-    sp_profile *open = NULL;
-    *out = NULL;
-    sp_status status = collect(profiler, error);
-    if (status == SP_OK) status = sp_native_open_calls(profiler->run, (uint32_t)profiler->rank, &open, error);
-    if (status != SP_OK) return status;
-    if (open) {
-        status = join(profiler->kept, open, out, error);
-        sp_profile_release(open);
-        return status;
+    together *t = context;
+    t->whole = sp_profile_share(sp_collection_profile(collection));
+    t->met = true;
+    sp_status status = sp_collection_columns(collection, 0, NULL, error);
+    status = sp_native_meet(t->link, status, &t->team, error);
+    if (status == SP_OK) {
+        /* Without memory for the description the calls are worth more: the others wait for them. */
+        (void)describe(t->profiler, &t->team, t->whole);
+        status = sp_native_write_ranks(&t->team, t->whole, t->path, &t->written, error);
     }
-    *out = sp_profile_copy(profiler->kept, false);
-    return *out ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "no memory to write %s", profiler->path);
-}
-
-/* *written: the calls that had ended, or their sums, which the caller releases. NULL after a failure. */
-static sp_status write_last_file(sp_profiler *profiler, sp_profile **written, sp_error *error)
-{
-    *written = NULL;
-    if (streams(profiler)) return stream(profiler, true, written, error);
-    sp_profile *whole = NULL;
-    sp_status status = collect_last(profiler, &whole, error);
-    if (status == SP_OK) status = write_profile(profiler, whole, error);
-    sp_profile_release(whole);
-    if (status == SP_OK) *written = sp_profile_share(profiler->kept);
+    if (!t->written && t->team.comm.cut_off) { /* rank 0 is lost: a file of its own */
+        (void)describe(t->profiler, NULL, t->whole);
+        t->written = sp_hdf5_write_collection(collection, t->profiler->path, hdf5, NULL) == SP_OK;
+    }
     return status;
 }
 
-/* The same, with the calls of all ranks in one file. A rank that loses rank 0 writes a file of its own. */
-static sp_status write_together(sp_profiler *profiler, sp_link *link, bool *written, sp_error *error)
+/* The last file, of all ranks. *written: this rank's calls are in one, whatever the status; *whole: without its calls, to be released. */
+static sp_status write_together(sp_profiler *profiler, sp_link *link, bool *written, sp_profile **whole, sp_error *error)
 {
-    sp_team team;
-    sp_profile *whole = NULL;
-    char *path = sp_native_shared_path(profiler->output);
-    sp_status status = path ? collect_last(profiler, &whole, error) : sp_fail(error, SP_ERR_NO_MEMORY, "no memory for a path");
-    status = sp_native_meet(link, status, &team, error);
-    if (status == SP_OK) {
-        /* Without memory for the description the calls are worth more: the others wait for them. */
-        (void)describe(profiler, &team, whole);
-        status = sp_native_write_ranks(&team, whole, path, written, error);
-    }
-    if (*written) {
+    together t = {.profiler = profiler, .link = link, .path = sp_native_shared_path(profiler->output)};
+    const sp_finish_options options = {.path = t.path, .rank = (uint32_t)profiler->rank, .last = true, .keeps = true,
+                                       .write = write_with_others, .context = &t};
+    sp_status status = t.path ? sp_run_finish(profiler->run, &options, NULL, error) : sp_fail(error, SP_ERR_NO_MEMORY, "no memory for a path");
+    if (!t.met) status = sp_native_meet(link, status, &t.team, error);
+    *written = t.written;
+    *whole = t.whole;
+    if (t.written && !t.team.comm.cut_off) {
         free(profiler->path);
-        profiler->path = path;
-        path = NULL;
-    } else if (whole && team.comm.cut_off) {
-        *written = write_profile(profiler, whole, NULL) == SP_OK;
+        profiler->path = t.path;
+        t.path = NULL;
     }
-    sp_profile_release(whole);
-    free(path);
+    free(t.path);
     return status;
 }
 
@@ -485,8 +405,7 @@ static void keep_statistics(sp_profiler *profiler, const sp_profile *written)
         /* A region of another copy that nobody has asked for here is not kept. */
         if (handle < 0) continue;
         sp_region_stats *stats = &sp_native_region_at(profiler, (uint32_t)handle)->stats;
-        if (written == profiler->kept) add_row(stats, written, row);
-        else if (row->event_metadata == NULL && row->has_statistics) add_sums(stats, row);
+        if (row->event_metadata == NULL && row->has_statistics) add_sums(stats, row);
         else if (id_in_run(profiler, handle, &id)) sp_run_each_call(profiler->run, id, add_times, stats);
     }
 }
@@ -502,7 +421,7 @@ int sp_native_flush(sp_profiler *profiler)
     sp_error error = {0};
     sp_native_lock(profiler);
     sp_status status = SP_OK;
-    if (has_own_run(profiler)) status = write_file(profiler, &error);
+    if (has_own_run(profiler)) status = write_file(profiler, false, NULL, &error);
     else if (profiler->run == NULL) status = SP_ERR_INACTIVE;
     sp_native_fail(profiler, status, &error);
     sp_native_unlock(profiler);
@@ -522,15 +441,14 @@ static int finalize(sp_profiler *profiler, sp_link *link)
         __atomic_store_n(&profiler->head.recording, 0, __ATOMIC_RELEASE);
         bool written = false;
         sp_profile *whole = NULL;
-        if (link && link->size > 1 && profiler->format == SP_OUTPUT_HDF5) status = write_together(profiler, link, &written, &error);
-        else status = write_last_file(profiler, &whole, &error);
+        if (link && link->size > 1 && profiler->format == SP_OUTPUT_HDF5) status = write_together(profiler, link, &written, &whole, &error);
+        else status = write_file(profiler, true, &whole, &error);
         written = written || status == SP_OK;
         if (status == SP_OK) status = sp_native_write_samples(profiler, &error);
         if (!written || (status != SP_OK && link == NULL)) {
             set_gates(profiler, profiler->run->token);
         } else {
-            if (profiler->kept) sp_run_confirm(profiler->run);
-            keep_statistics(profiler, whole ? whole : profiler->kept);
+            keep_statistics(profiler, whole);
             sp_native_drop_run(profiler);
             sp_native_rejoin(profiler);
         }

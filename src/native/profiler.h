@@ -3,8 +3,7 @@
  *
  *   sp_profiler ── head            what the inlined functions test (any thread reads, under `lock` it is written)
  *     ├── pages ── regions         by handle; handles and their texts stay for as long as the profiler
- *     ├── run                      its own (sp_init, sp_create), or the one of Python that it has joined
- *     └── kept                     calls that were collected and are not in a finished file
+ *     └── run                      its own (sp_init, sp_create), or the one of Python that it has joined
  *
  * Handles are the profiler's; a run has ids of its own. Each region remembers the id of the run that it was used in last, so
  * a handle is good in every run, and a static of the program can keep it.
@@ -54,8 +53,6 @@ struct sp_profiler {
     char *path;      /* with it */
     int rank;
     sp_output_format format;
-    sp_profile *kept;     /* what was collected, and is not in a finished file */
-    sp_profile *unjoined; /* the same, when there was no memory to join the two */
     sp_text_pair *metadata;
     size_t metadata_count;
     char message[1000]; /* of the last error that had more to say than its status */

@@ -1,4 +1,7 @@
-/* Records CALLS pairs below a call that stays open, flushes halfway if told to, and prints its peak memory and its statistics. */
+/*
+ * Records CALLS pairs below a call that stays open, and prints its peak memory and its statistics. Words behind it: "flush" halfway, and
+ * "trace" instead of HDF5.
+ */
 #include <scope_profiler.h>
 
 #include <inttypes.h>
@@ -18,12 +21,27 @@ static long peak_kb(void)
     return kb;
 }
 
+static int argument_count;
+static char **words;
+
+static int is_asked(const char *word)
+{
+    int i;
+    for (i = 2; i < argument_count; i++) {
+        if (strcmp(words[i], word) == 0) return 1;
+    }
+    return 0;
+}
+
 int main(int count, char **arguments)
 {
     const long pairs = atol(arguments[1]);
-    const int flushes = count > 2;
     sp_region_stats before, after;
+    argument_count = count;
+    words = arguments;
     if (sp_init("longrun", 0)) return 1;
+    if (is_asked("trace")) sp_set_output_format(SP_OUTPUT_TRACE);
+    const int flushes = is_asked("flush");
     const int all = sp_region("all"), outer = sp_region("outer"), inner = sp_region("inner");
     sp_begin(all);
     for (long i = 0; i < pairs; i++) {

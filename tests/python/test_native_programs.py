@@ -3,8 +3,10 @@
 import os
 import shutil
 import signal
+import struct
 import subprocess
 
+import numpy as np
 import pytest
 
 import scope_profiler as sp
@@ -192,21 +194,48 @@ def test_a_child_that_exits_leaves_spool_and_file_to_its_parent(native_library, 
     assert sorted(os.listdir(tmp_path)) == ["program", "survivor_rank00000.h5"]
 
 
+def trace_times(path):
+    """Starts and ends by region, mapped from a trace of version 2 (docs/native-trace-format.md)."""
+    whole = np.memmap(path, dtype=np.uint8, mode="r")
+    assert struct.unpack_from("<8sii", whole) == (b"SCOPEPRF", 2, 0)
+    [regions], at = struct.unpack_from("<q", whole, 16), 24
+    found = {}
+    for _ in range(regions):
+        texts = []
+        for _ in range(2):
+            [size] = struct.unpack_from("<i", whole, at)
+            texts.append(whole[at + 4 : at + 4 + size].tobytes().decode())
+            at += 4 + size
+        [count] = struct.unpack_from("<q", whole, at + 4)
+        times = np.frombuffer(whole, dtype="<i8", count=2 * count, offset=at + 12)
+        found[texts[0]] = times[:count], times[count:]
+        at += 12 + 16 * count
+    assert at == len(whole)
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.uninstrumented
-@pytest.mark.parametrize("flushes", [False, True])
-def test_memory_is_flat_however_many_calls_a_program_has(native_library, tmp_path, flushes, soak):
+@pytest.mark.parametrize("words", [(), ("flush",), ("trace",), ("trace", "flush")], ids="-".join)
+def test_memory_is_flat_however_many_calls_a_program_has(native_library, tmp_path, words, soak):
     # 3 M pairs are 192 MB of records, and were 340 MB of columns.
     pairs = 50_000_000 if soak else 3_000_000
     program = native_library.compile("longrun.c", tmp_path / "program", "-O2")
-    done = subprocess.run(
-        [str(program), str(pairs), *["flush"] * flushes], cwd=tmp_path, capture_output=True, text=True, timeout=3600
-    )
+    done = subprocess.run([str(program), str(pairs), *words], cwd=tmp_path, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr
     peak, calls, total = map(int, done.stdout.split())
     assert peak < 64_000 and calls == pairs
-    results = sp.load(tmp_path / "longrun_rank00000.h5")
-    assert [results[name].num_calls for name in ("all", "outer", "inner")] == [1, pairs, pairs]
-    assert round(results["inner"][0].total_duration * 1e9) == total
-    assert results["all"][0].event_metadata == ({"open": True},)
-    assert sorted(os.listdir(tmp_path)) == ["longrun_rank00000.h5", "program"]
+    if "trace" in words:
+        path = tmp_path / "longrun_rank00000.spt"
+        times = trace_times(path)
+        assert {name: len(starts) for name, (starts, _) in times.items()} == {"all": 1, "outer": pairs, "inner": pairs}
+        (outer_starts, outer_ends), (starts, ends) = times["outer"], times["inner"]
+        assert (ends - starts).sum() == total
+        assert (outer_starts <= starts).all() and (ends <= outer_ends).all() and (outer_ends[:-1] <= outer_starts[1:]).all()
+    else:
+        path = tmp_path / "longrun_rank00000.h5"
+        results = sp.load(path)
+        assert [results[name].num_calls for name in ("all", "outer", "inner")] == [1, pairs, pairs]
+        assert round(results["inner"][0].total_duration * 1e9) == total
+        assert results["all"][0].event_metadata == ({"open": True},)
+    assert sorted(os.listdir(tmp_path)) == [path.name, "program"]

@@ -72,14 +72,18 @@ class Run:
     unsaved: int  # calls that have ended, are in no file, and not in the spool for want of room
     inherited: bool  # this process is a forked child of the one that opened the run
     spool_path: str | None
+    confirmed: int  # calls that are in a file
     unreported: bool  # calls would be lost if the run went now
     keep_lanes: bool  # settable: collect() keeps the lane of every call for collect_lanes()
     def collect(self) -> Profile:
         """Every closed call that is not confirmed yet, with the call tree resolved; callable while others record."""
     def collect_lanes(self) -> bytes | None:
         """int64 lane key (see lane()) of each call of the profile that collect() returned last; None without keep_lanes."""
-    def confirm(self) -> None:
-        """What collect() returned last is safe (written): never report it again. Call ids go on after it."""
+    def confirm(self, files: list[str] = ..., path: str = ..., /) -> None:
+        """What collect() returned last is safe (written): never report it again. Call ids go on after it.
+
+        ``path`` is added to ``files``: no exception of a signal handler can come in between.
+        """
     @property
     def failures(self) -> tuple[int, BaseException | None]:
         """How often a function of the run's instrument failed, and the first exception."""
@@ -421,9 +425,11 @@ def read_h5(path: str, *, summary: bool = False, regions: Sequence[str] | None =
     and the dataset), HDF5SchemaError, SummaryDataUnavailable (summary=True and the file has none).
     """
 
-def finish_h5(run: Run, path: str, description: Profile, *, compression: str | None = "auto", level: int | None = None,
-              chunk_size: int | None = None) -> Profile | None:
+def finish_h5(run: Run, path: str, description: Profile, files: list[str], *, compression: str | None = "auto",
+              level: int | None = None, chunk_size: int | None = None) -> Profile | None:
     """``collect``, ``write_h5`` and ``confirm`` in one, in bounded memory; the file gets the metadata and groups of ``description``.
+
+    The path is added to ``files`` once the file is in its place.
 
     The Profile is without its calls. None, and nothing is done, if calls were collected that are not confirmed. OSError and MemoryError: the run still has all of its calls.
     """

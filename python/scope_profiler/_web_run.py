@@ -38,7 +38,7 @@ class OwnRun:
     def begin(self) -> None:
         """Idempotent, and cheap when it is done."""
         if self._pid != os.getpid():
-            with self._lock:
+            with self._lock.free():
                 if self._pid != os.getpid():
                     self._start()
                     self._pid = os.getpid()

@@ -73,7 +73,7 @@ class ManagerState:
 
     def start(self, config: ProfilingConfig, region_tags: Iterable[str] | None = None, *, replace: bool) -> None:
         """Begin a run, ending the one before. RuntimeError if that is active and not to be replaced."""
-        with self._changing, _Untraced():
+        with self._changing.free(), _Untraced():
             if self._is_busy() and not replace and self.stand_in is None:
                 raise RuntimeError("a run is active already; finalize() it first, or pass replace=True")
             self.cancel_at_exit()
@@ -204,7 +204,7 @@ class ManagerState:
 
     def forget(self) -> None:
         """Back to before the first setup(). Decorators and definitions stay."""
-        with self._changing:
+        with self._changing.free():
             recording = self.recording
             dropped = self._calls_to_drop()
             if recording is not None:
@@ -273,35 +273,45 @@ class ManagerState:
     ) -> ProfilingResults | None:
         """Report ``recording``, with native traces; None is a manager with nothing to report."""
         with _Untraced():
-            is_current = recording is self.recording
-            if is_current and self.configured:
-                # Not active any more even if it fails: a new run may replace this one, and this one can be tried again.
-                self.phase = FINALIZED
-            if recording is None:
-                if not return_results:
-                    return None
-                self.last_results = _empty_results(self.config)
-                return self.last_results
-            try:
-                results = recording.finalize(
-                    need_results=verbose or return_results, need_calls=return_results, native_traces=native_traces
-                )
-            except BaseException:
-                if return_results and recording.unwritten is not None:
-                    self.last_results = recording.unwritten
-                raise
-            if is_current:
-                self.cancel_at_exit()
-            if return_results:
-                self.last_results = results
-            if verbose and results is not None:
-                results.print_summary()
-                for note in (recording.open_note, recording.trace_note):
-                    if results.is_root and note:
-                        print(note)
-            if verbose_line_profiler:
-                recording.print_lines()
-            return results if return_results else None
+            results = self._finalize(recording, verbose, return_results, native_traces, verbose_line_profiler)
+        if recording is not None:
+            recording.files_before = None  # the last thing: from here on whoever called knows of the file
+        return results
+
+    def _finalize(
+        self, recording: Recording | None, verbose: bool, return_results: bool, native_traces: Any, verbose_line_profiler: bool
+    ) -> ProfilingResults | None:
+        is_current = recording is self.recording
+        if is_current and self.configured:
+            # Not active any more even if it fails: a new run may replace this one, and this one can be tried again.
+            self.phase = FINALIZED
+        if recording is None:
+            if not return_results:
+                return None
+            self.last_results = _empty_results(self.config)
+            return self.last_results
+        try:
+            results = recording.finalize(
+                need_results=verbose or return_results, need_calls=return_results, native_traces=native_traces
+            )
+        except BaseException:
+            if return_results and recording.unwritten is not None:
+                self.last_results = recording.unwritten
+            if is_current and recording.written_unseen:
+                self.cancel_at_exit()  # a second file would replace the one that is there
+            raise
+        if is_current:
+            self.cancel_at_exit()
+        if return_results:
+            self.last_results = results
+        if verbose and results is not None:
+            results.print_summary()
+            for note in (recording.open_note, recording.trace_note):
+                if results.is_root and note:
+                    print(note)
+        if verbose_line_profiler:
+            recording.print_lines()
+        return results if return_results else None
 
     def finish(self, *, verbose: bool, return_results: bool) -> ProfilingResults | None:
         """The last finalize of the process. Daemon threads may go on, but nothing is recorded any more: nobody would report it."""

@@ -15,6 +15,7 @@ from .spool_metadata import note_metadata
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from ._core import Profile, Run
@@ -33,35 +34,31 @@ _OPEN_SHOWN = 3  # regions that are named in the note about open calls
 class ProcessLock:
     """A lock that a forked child finds free, and that a thread cannot wait for while it holds it itself.
 
-    The second would be a deadlock in a signal handler or an object's finalizer; it is a RuntimeError here.
+    The second would be a deadlock in a signal handler or an object's finalizer; it is a RuntimeError here. It is used as
+    ``with lock.free():``. Such a statement takes a lock of C and knows that it has it in one step; between a method
+    ``__enter__`` of our own and its block an exception of a signal handler would leave the lock held for ever.
     """
 
-    __slots__ = ("_lock", "_owner", "_pid", "_what")
+    __slots__ = ("_locks", "_what")
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._renew()
+        self._locks: dict[int, Any] = {}  # by process: its own, and until it is first needed the one of the process that forked
 
-    def _renew(self) -> None:
-        from _thread import allocate_lock
+    def free(self) -> AbstractContextManager[object]:
+        """The lock, for a ``with`` statement. RuntimeError if this thread has it already."""
+        pid = os.getpid()
+        lock = self._locks.get(pid)
+        if lock is None:
+            from _thread import RLock
 
-        self._lock = allocate_lock()
-        self._owner = 0
-        self._pid = os.getpid()
-
-    def __enter__(self) -> None:
-        from _thread import get_ident
-
-        if self._pid != os.getpid():
-            self._renew()
-        if self._owner == get_ident():
+            lock = self._locks.setdefault(pid, RLock())
+            for other in [other for other in self._locks if other != pid]:
+                self._locks.pop(other, None)
+        if lock._is_owned():
             raise RuntimeError(f"{self._what} is already under way in this thread")
-        self._lock.acquire()
-        self._owner = get_ident()
-
-    def __exit__(self, *exc: object) -> None:
-        self._owner = 0
-        self._lock.release()
+        taken: AbstractContextManager[object] = lock
+        return taken
 
 
 class Recording:
@@ -85,12 +82,12 @@ class Recording:
         self.workers: Workers | None = None  # processes that this run follows
         self.membership: Membership | None = None  # in the run of the parent process, which follows this one
         self.closed = False  # no further calls will start
+        self.files_before: int | None = None  # how many there were when the finalize began that has not returned yet; None: it has
         self.unwritten: ProfilingResults | None = None  # of a finalize that failed to write them
         self._lock = ProcessLock("finalize()")
         self._pid = os.getpid()
-        self._confirmed = 0  # calls that are in a file
         self._over = False  # reported after its last call could start
-        self._reported = 0  # calls that are in a file or were handed out
+        self._handed_out = 0  # calls that were shown, and go into no file
         self._told = (0, 0)  # unmatched exits and lost calls that a warning has named
         self._told_dropped = 0
 
@@ -106,7 +103,8 @@ class Recording:
         """
         if self._over:
             return 0
-        return max(0, sum(self.run.call_counts().values()) - self._reported - self.run.dropped[0])
+        reported = self.run.confirmed + self._handed_out
+        return max(0, sum(self.run.call_counts().values()) - reported - self.run.dropped[0])
 
     def finalize(
         self, *, need_results: bool, need_calls: bool = True, native_traces: Any = None
@@ -115,10 +113,11 @@ class Recording:
 
         After an OSError or any other failure the calls are still there, and ``unwritten`` shows them if results were wanted.
         Under MPI this is collective, and the results are those of all ranks on rank 0 and empty on the others. Without
-        ``need_calls`` they may be a summary of the file. Problems of the recording (calls that do not nest, exits without a call) become RuntimeWarnings at the very end,
+        ``need_calls`` they may be a summary of the file. An exception of a signal handler (Ctrl-C) may come when the file is in its
+        place already: the next finalize then goes on behind that, if ``files_before`` has not been set to None. Problems of the recording (calls that do not nest, exits without a call) become RuntimeWarnings at the very end,
         when everything is safe.
         """
-        with self._lock:
+        with self._lock.free():
             try:
                 profile, results = self._finalize(need_results, need_calls, native_traces)
             except BaseException:
@@ -134,14 +133,16 @@ class Recording:
     ) -> tuple[Profile, ProfilingResults | None]:
         self.unwritten = None
         path, results = None, None
+        if self.written_unseen:
+            self._catch_up()
+        else:
+            self.files_before = len(self.files)
         if self.modes is not None:
             self.modes.before_collection()
         profile = self._finish(need_results, native_traces)
         if profile is not None:
             path = self.files[-1]
             results = self._read_back(path, need_calls) if need_results else None
-            self._confirmed += _calls(profile)
-            self._reported = self._confirmed
         else:
             profile, path, results = self._collect_and_report(need_results, need_calls, native_traces)
         if self.workers is not None:
@@ -156,6 +157,18 @@ class Recording:
         if self.closed:
             self.end_modes()
         return profile, results
+
+    @property
+    def written_unseen(self) -> bool:
+        """Whether a finalize was interrupted when its file was in its place: whoever called it has only seen the exception."""
+        return self.files_before is not None and len(self.files) > self.files_before
+
+    def _catch_up(self) -> None:
+        """What such a finalize had still to do. Each can be done twice."""
+        if self.modes is not None:
+            self.modes.confirm()
+        if self.workers is not None:
+            self.workers.confirm(written=True)
 
     def _tell_unsaved(self) -> None:
         """Nothing could be written: say what goes if the process ends now, which is what its spool had no room for."""
@@ -184,14 +197,18 @@ class Recording:
             path, results = self._report(profile, need_results, need_calls)
         except BaseException as error:
             if getattr(error, "written", False):  # other ranks are missing, this one is in the file
-                self._confirm(mark, _calls(recorded))
+                self._confirm(mark)
                 if self.closed:
                     self.end_spool()
             raise
-        if path is None:
-            self._reported = self._confirmed + _calls(recorded)
+        if path is not None:
+            self._confirm(mark, self.files, path)
+        elif self.config.writes_file:
+            # There was nothing to write that is not in a file.
+            if need_results and self.written_unseen:
+                results = self._read_back(self.files[-1], need_calls)
         else:
-            self._confirm(mark, _calls(recorded))
+            self._handed_out = _calls(recorded)
         return profile, path, results
 
     def _report(
@@ -229,7 +246,6 @@ class Recording:
         path = self._next_path(team.calls)
         if path is not None and self.config.output_format == "hdf5":
             team.write_h5(profile, self.config, path)
-            self.files.append(path)
             results = self._results_of_file(link, path, need_calls) if need_results else None
             return path, results
         everything = team.collect(profile)
@@ -249,9 +265,9 @@ class Recording:
         return self._nothing(link) if link.rank else self._read_back(path, need_calls)
 
     def _read_back(self, path: str, need_calls: bool) -> ProfilingResults:
-        from .profile_io import read_h5, read_h5_summary
+        from .profile_io import load, read_h5_summary
 
-        return read_h5(path) if need_calls else read_h5_summary(path)
+        return load(path) if need_calls or self.config.output_format != "hdf5" else read_h5_summary(path)
 
     def _nothing(self, link: Link) -> ProfilingResults:
         from .results import ProfilingResults
@@ -282,13 +298,12 @@ class Recording:
             self.config.file_path = rank_path(self.config.file_path, rank)
             warn(f"MPI was finalized before the profile was: rank {rank} writes a file of its own, {self.config.file_path}")
 
-    def _confirm(self, mark: Any, calls: int) -> None:
-        self.run.confirm()
+    def _confirm(self, mark: Any, *file: Any) -> None:
+        """What was collected is safe, in ``file``: a list, and the path to add to it."""
+        self.run.confirm(*file)
         if self.modes is not None:
             self.modes.confirm()
         self.events.drop(mark)
-        self._confirmed += calls
-        self._reported = self._confirmed
 
     def abandon(self) -> None:
         """Another run takes the manager over: nobody will report these calls, unless a session does at its end."""
@@ -356,6 +371,8 @@ class Recording:
         if self.workers is not None and self.workers.any:
             return None
         calls = self.run.uncollected
+        if self.written_unseen and calls < MANY:
+            return None  # whether there is anything to write is known when it is collected
         if not config.writes_file or config.output_format != "hdf5" or self.events.used or (need_results and calls < MANY):
             return None
         path = self._next_path(calls)
@@ -366,15 +383,13 @@ class Recording:
         aux = self.modes.aux() if self.modes is not None else {}
         description = make_profile(names=[], rows=[], columns={}, metadata=self._metadata(), aux=aux)
         try:
-            profile = finish_h5(self.run, path, description, **self._compression())
+            profile = finish_h5(self.run, path, description, self.files, **self._compression())
         except OSError:
             if need_results:
                 self.unwritten = self._results(self._describe(self.run.collect()), path)
             raise
-        if profile is not None:
-            self.files.append(path)
-            if self.modes is not None:
-                self.modes.confirm()
+        if profile is not None and self.modes is not None:
+            self.modes.confirm()
         return profile
 
     def _metadata(self) -> dict[str, Any]:
@@ -413,8 +428,8 @@ class Recording:
         config = self.config
         if not config.writes_file:
             return None
-        if self.closed and self.files and not calls:
-            return None  # the run is over and in its file already: an empty one would only replace it
+        if (self.closed or self.written_unseen) and self.files and not calls:
+            return None  # it is in its file already: an empty one would only replace it
         if config.checkpoint != "numbered":
             return config.file_path
         return path_with(config.file_path, f"{len(self.files) + 1:04d}")
@@ -436,7 +451,6 @@ class Recording:
         except BaseException:
             self.unwritten = results
             raise
-        self.files.append(path)
 
     def _write_h5(self, profile: Profile, path: str) -> None:
         from ._core import write_h5

@@ -145,12 +145,13 @@ done:
 
 static PyObject *finish_h5(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"run", "path", "description", "compression", "level", "chunk_size", NULL};
-    PyObject *run, *path = NULL, *description, *level = Py_None, *chunk_size = Py_None, *result = NULL;
+    static char *keywords[] = {"run", "path", "description", "files", "compression", "level", "chunk_size", NULL};
+    PyObject *run, *name, *path = NULL, *description, *files, *level = Py_None, *chunk_size = Py_None, *result = NULL;
     const char *compression = NULL;
     sp_hdf5_options hdf5 = {0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO&O|$zOO:finish_h5", keywords, &run, PyUnicode_FSConverter, &path,
-                                     &description, &compression, &level, &chunk_size)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO!|$zOO:finish_h5", keywords, &run, &name, &description, &PyList_Type, &files,
+                                     &compression, &level, &chunk_size) ||
+        !PyUnicode_FSConverter(name, &path)) {
         return NULL;
     }
     sp_finish_options options = {.path = PyBytes_AS_STRING(path), .hdf5 = &hdf5,
@@ -165,8 +166,9 @@ static PyObject *finish_h5(PyObject *module, PyObject *args, PyObject *kwargs)
     const sp_status status = sp_run_object_finish(run, &options, &profile, &error);
     sp_hdf5_turn_end(&turn);
     if (status == SP_ERR_UNSUPPORTED) result = Py_NewRef(Py_None);
-    else if (status == SP_OK) result = sp_profile_object_new(profile);
-    else sp_python_raise(status, &error, PyBytes_AS_STRING(path));
+    else if (status != SP_OK) sp_python_raise(status, &error, PyBytes_AS_STRING(path));
+    else if (PyList_Append(files, name) == 0) result = sp_profile_object_new(profile);
+    else sp_profile_release(profile);
 done:
     Py_DECREF(path);
     return result;
@@ -280,8 +282,8 @@ static PyMethodDef functions[] = {
      "write_h5(profile, path, *, compression='auto', level=None, chunk_size=None, run=None)\n--\n\n"
      "Write schema 3 to a temporary file beside path, fsync, rename. run: whose collection it is, so that its spool knows."},
     {"finish_h5", (PyCFunction)(void (*)(void))finish_h5, METH_VARARGS | METH_KEYWORDS,
-     "finish_h5(run, path, description, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
-     "collect, write_h5 and confirm in one, in bounded memory: the Profile without its calls.\n\n"
+     "finish_h5(run, path, description, files, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
+     "collect, write_h5 and confirm in one, in bounded memory: the Profile without its calls. The path is added to the files.\n\n"
      "None, and nothing is done, if calls were collected that are not confirmed."},
     {"check_output", check_output, METH_O,
      "check_output(path)\n--\n\nOSError if a file could not be written to path now; makes nothing."},

@@ -14,10 +14,11 @@ typedef struct sp_part {
 typedef struct sp_run_object {
     PyObject_HEAD
     sp_run *run;
-    pthread_mutex_t lock;  /* the four below; taken without the interpreter only */
+    pthread_mutex_t lock;  /* the five below; taken without the interpreter only */
     sp_part parts[2];      /* collected and not confirmed: one, or two that could not be joined yet */
     int part_count;
     int64_t next_call_id;  /* after what is confirmed */
+    uint64_t confirmed;    /* calls, those of sums too */
     char keep_lanes;
     unsigned rank; /* of the process in a distributed run */
     sp_store *spool;       /* or NULL; a reference */

@@ -86,6 +86,7 @@ sp_run_object *sp_run_object_new(sp_run *run, sp_store *spool, PyObject *spool_p
     memset(object->parts, 0, sizeof object->parts);
     object->part_count = 0;
     object->next_call_id = 0;
+    object->confirmed = 0;
     object->keep_lanes = 0;
     object->rank = 0;
     pthread_mutex_init(&object->lock, NULL);
@@ -200,6 +201,21 @@ static sp_status join(sp_run_object *object, sp_error *error)
     return SP_OK;
 }
 
+/* Calls that a profile tells of, singly or by their sums. */
+static uint64_t calls_of(const sp_profile *profile)
+{
+    uint64_t calls = profile->aggregate ? 0 : profile->call_count;
+    for (size_t i = 0; profile->aggregate && i < profile->row_count; i++) calls += profile->rows[i].aggregate_count;
+    return calls;
+}
+
+/* With the lock held. */
+static void count_confirmed(sp_run_object *object, const sp_profile *profile)
+{
+    object->next_call_id += (int64_t)profile->call_count;
+    object->confirmed += calls_of(profile);
+}
+
 /*
  * Collected calls are off the run for good, so they stay in `parts` whatever fails after: a part that could not be joined
  * is joined by the next collection.
@@ -240,7 +256,7 @@ sp_status sp_run_object_finish(PyObject *self, sp_finish_options *options, sp_pr
     const sp_status status = sp_run_finish(object->run, options, out, error);
     if (status != SP_OK) return status;
     parts_lock(object);
-    object->next_call_id += (int64_t)(*out)->call_count;
+    count_confirmed(object, *out);
     parts_unlock(object);
     return SP_OK;
 }
@@ -299,14 +315,18 @@ static PyObject *run_collect_lanes(PyObject *self, PyObject *none)
     return lanes;
 }
 
-static PyObject *run_confirm(PyObject *self, PyObject *none)
+/* The file's name is added here, so that no exception of a signal handler comes between that and what it is about. */
+static PyObject *run_confirm(PyObject *self, PyObject *arguments)
 {
     sp_run_object *object = (sp_run_object *)self;
+    PyObject *files = NULL, *path = NULL;
+    if (!PyArg_ParseTuple(arguments, "|O!O:confirm", &PyList_Type, &files, &path)) return NULL;
+    if (path && PyList_Append(files, path) < 0) return NULL;
     Py_BEGIN_ALLOW_THREADS
     parts_lock(object);
     if (object->part_count) {
         if (object->part_count == 1) sp_run_confirm(object->run);
-        object->next_call_id += (int64_t)object->parts[0].profile->call_count;
+        count_confirmed(object, object->parts[0].profile);
         part_free(&object->parts[0]);
         /* A part that a failed collection left beside it was not reported. */
         object->parts[0] = object->parts[1];
@@ -391,6 +411,19 @@ static PyObject *run_spool_path(PyObject *self, void *closure)
 static PyObject *run_unreported(PyObject *self, void *closure)
 {
     return PyBool_FromLong(sp_run_has_unreported(((sp_run_object *)self)->run));
+}
+
+static PyObject *run_confirmed(PyObject *self, void *closure)
+{
+    (void)closure;
+    sp_run_object *object = (sp_run_object *)self;
+    uint64_t calls;
+    Py_BEGIN_ALLOW_THREADS
+    parts_lock(object);
+    calls = object->confirmed;
+    parts_unlock(object);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromUnsignedLongLong(calls);
 }
 
 static PyObject *run_uncollected(PyObject *self, void *closure)
@@ -554,6 +587,7 @@ static PyGetSetDef run_getset[] = {
     {"unmatched", run_unmatched, NULL, "Exits that belonged to no open call.", NULL},
     {"spool_path", run_spool_path, NULL, "The file in which the run survives its process, or None.", NULL},
     {"uncollected", run_uncollected, NULL, "Entries that no collection has taken, open ones included.", NULL},
+    {"confirmed", run_confirmed, NULL, "Calls that are in a file.", NULL},
     {"unreported", run_unreported, NULL, "Whether calls would be lost if the run went now.", NULL},
     {"lost", run_lost, NULL, "Calls for which there was no memory.", NULL},
     {"limited", run_limited, NULL, "Whether recording stopped because the spool had reached its limit.", NULL},
@@ -578,7 +612,8 @@ static PyMethodDef run_methods[] = {
     {"collect_lanes", run_collect_lanes, METH_NOARGS,
      "The lane key (see lane()) of each call of the profile that collect() returned last, int64 in column order, as bytes;\n"
      "None unless keep_lanes was set."},
-    {"confirm", run_confirm, METH_NOARGS, "What collect() returned last is written: never report it again."},
+    {"confirm", run_confirm, METH_VARARGS,
+     "confirm(files=[], path=None): what collect() returned last is written, never report it again. The path is added to the files."},
     {"finish_spool", run_finish_spool, METH_O, "Remove the spool, or leave it (keep=True). Nothing more is written to it."},
     {"note_scope", run_note_scope, METH_VARARGS,
      "note_scope(scope, lane, start, end, text): tell the spool of a metadata scope. With end 0 it begins; the result ends it."},

@@ -316,6 +316,11 @@ class _Recording:
         try:
             results = ProfileManager._state.finish(verbose=False, return_results=not self._arguments.quiet)
         except BaseException as error:  # the last handler of the process: there is nobody above it
+            recording = ProfileManager._state.recording
+            if recording is not None and recording.written_unseen and isinstance(error, KeyboardInterrupt):
+                self.exit_code = INTERRUPTED
+                complain(f"{PROGRAM}: interrupted; the profile is in {recording.files[-1]}")
+                return True
             complain(f"{PROGRAM}: the profile was not written: {reason_of(error)}")
             return False
         if results is None or self._arguments.quiet:

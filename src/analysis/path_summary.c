@@ -39,6 +39,15 @@ typedef struct rank_calls {
     const int64_t *exclusive;  /* by position; NULL: duration less that of the direct children */
 } rank_calls;
 
+/* By the lowest bits of their names: calls under one node mostly take turns among a few regions. */
+#define RECENT_NODES 4
+
+typedef struct recent_nodes {
+    uint32_t node[RECENT_NODES];
+} recent_nodes;
+
+static const recent_nodes none_recent = {{NO_NODE, NO_NODE, NO_NODE, NO_NODE}};
+
 typedef struct builder {
     const sp_profile *profile;
     const sp_path_options *options;
@@ -48,7 +57,7 @@ typedef struct builder {
     const int64_t *await; /* the column, where there are calls that have one */
     size_t node_size, row_size, thread_size;
     node_total *totals;  /* [node_size] */
-    uint32_t *recent;    /* [node_size + 1]: under each node (index + 1, 0 the root), the child found last */
+    recent_nodes *recent; /* [node_size + 1]: under each node (index + 1, 0 the root), the children found last */
     uint32_t *buckets;   /* hash table over (parent, name): node + 1, 0 free */
     size_t bucket_count; /* a power of two, at least twice the nodes */
     uint32_t *call_nodes; /* [call_count] node of every call, for percentiles; or NULL */
@@ -103,14 +112,14 @@ static sp_status grow_nodes(builder *b)
     if (nodes) b->out->nodes = nodes;
     node_total *totals = realloc(b->totals, size * sizeof *totals);
     if (totals) b->totals = totals;
-    uint32_t *recent = realloc(b->recent, (size + 1) * sizeof *recent);
+    recent_nodes *recent = realloc(b->recent, (size + 1) * sizeof *recent);
     if (recent) b->recent = recent;
     uint32_t *buckets = calloc(size * 2, sizeof *buckets);
     if (nodes == NULL || totals == NULL || recent == NULL || buckets == NULL) {
         free(buckets);
         return no_memory(b);
     }
-    if (b->node_size == 0) b->recent[0] = NO_NODE;
+    if (b->node_size == 0) b->recent[0] = none_recent;
     free(b->buckets);
     b->buckets = buckets;
     b->bucket_count = size * 2;
@@ -119,11 +128,10 @@ static sp_status grow_nodes(builder *b)
     return SP_OK;
 }
 
-/* The child `name` of `parent`, made if it is new. NO_NODE: it failed with b->status. */
-static uint32_t find_node(builder *b, int32_t parent, uint32_t name)
+/* The same where it was not found lately. */
+static __attribute__((noinline)) uint32_t look_up_node(builder *b, int32_t parent, uint32_t name)
 {
-    uint32_t *recent = &b->recent[parent + 1];
-    if (*recent != NO_NODE && b->out->nodes[*recent].name == name) return *recent;
+    uint32_t *recent = &b->recent[parent + 1].node[name % RECENT_NODES];
     size_t at = bucket_of(b, parent, name);
     for (; b->buckets[at]; at = (at + 1) & (b->bucket_count - 1)) {
         const uint32_t node = b->buckets[at] - 1;
@@ -132,14 +140,21 @@ static uint32_t find_node(builder *b, int32_t parent, uint32_t name)
     if (b->out->node_count == b->node_size) {
         b->status = grow_nodes(b);
         if (b->status != SP_OK) return NO_NODE;
-        recent = &b->recent[parent + 1];
+        recent = &b->recent[parent + 1].node[name % RECENT_NODES];
     }
     const uint32_t node = (uint32_t)b->out->node_count++;
     b->out->nodes[node] = (sp_path_node){.name = name, .parent = parent};
     b->totals[node].count = 0;
-    b->recent[node + 1] = NO_NODE;
+    b->recent[node + 1] = none_recent;
     put_bucket(b, node);
     return *recent = node;
+}
+
+/* The child `name` of `parent`, made if it is new. NO_NODE: it failed with b->status. */
+static inline uint32_t find_node(builder *b, int32_t parent, uint32_t name)
+{
+    const uint32_t recent = b->recent[parent + 1].node[name % RECENT_NODES];
+    return recent != NO_NODE && b->out->nodes[recent].name == name ? recent : look_up_node(b, parent, name);
 }
 
 /* -- sums -- */
@@ -754,7 +769,7 @@ static void clear_sums(builder *b)
 {
     b->out->node_count = b->out->row_count = b->out->thread_count = 0;
     b->out->clamped = false;
-    b->recent[0] = NO_NODE;
+    b->recent[0] = none_recent;
     memset(b->buckets, 0, b->bucket_count * sizeof *b->buckets);
     if (b->call_nodes) mark_free(b->call_nodes, b->profile->call_count);
 }

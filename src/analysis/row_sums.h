@@ -16,17 +16,16 @@ static inline sp_squares sp_square(int64_t duration)
 /* Mean and m2 of `count` durations, at least one: sum of squared deviations = squares - total^2 / count, in integers as far as they go. */
 void sp_moments(int64_t total, uint64_t count, sp_squares squares, double *mean, double *m2);
 
-/* The calls of one row so far, in the order of the row, which is that of their starts. */
+/* Durations of calls of one row, in any order. */
 typedef struct sp_row_sums {
     uint64_t count;
-    int64_t total, minimum, maximum, first, last, earliest, latest;
-    int64_t start; /* of the last call */
+    int64_t total, minimum, maximum;
     sp_squares squares;
 } sp_row_sums;
 
-/* The next calls: how much later than the one before each starts (the first of the row: after 0), and how long it takes. */
-void sp_row_sums_add(sp_row_sums *sums, const int64_t *steps, const int64_t *durations, uint64_t count);
+void sp_row_sums_add(sp_row_sums *sums, const int64_t *durations, uint64_t count);
 
+/* What the order of the calls or their times decide is left 0. */
 sp_row_statistics sp_row_sums_statistics(const sp_row_sums *sums);
 
 #endif

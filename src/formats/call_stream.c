@@ -1,6 +1,7 @@
 #include "analysis/wrap.h"
 #include "formats/call_stream.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,13 +16,18 @@ typedef struct open_chunk {
     uint64_t first, missing;
 } open_chunk;
 
+struct stream;
+
 /* Where a row is. */
 typedef struct row_state {
     open_chunk *chunk; /* NULL: before its first call, or between two */
     uint64_t from, at, limit; /* in the chunk: its calls there begin at `from`, the next goes to `at` */
     uint64_t position; /* of its next call, in the datasets */
     int64_t last_start;
-    sp_row_sums sums;
+    int64_t first, last, earliest, latest; /* durations of its first and last call, its first start, its latest end */
+    sp_row_sums sums;                      /* under the stream's lock */
+    struct stream *stream;
+    sp_chunk_look look;
 } row_state;
 
 typedef struct stream {
@@ -34,8 +40,9 @@ typedef struct stream {
     open_chunk **chunks; /* by place in the datasets */
     size_t first, last;  /* the rows of this walk */
     bool summing;        /* the first walk */
-    sp_spread *spread;
     sp_path_stream *paths;
+    sp_spread *spread;
+    pthread_mutex_t lock; /* of `spread` and the rows' sums */
     sp_status status;
     sp_error *error;
 } stream;
@@ -108,17 +115,29 @@ static void chunk_free(stream *s, open_chunk *chunk)
     free(chunk);
 }
 
-static void write_chunk(stream *s, open_chunk *chunk)
+static void write_chunk(stream *s, open_chunk *chunk, const sp_chunk_look *look)
 {
     for (int c = 0; c < SP_COLUMN_COUNT && s->status == SP_OK; c++) {
         if (chunk->data[c] == NULL) continue;
-        s->status = sp_chunk_writer_put(s->writer, &s->sources[c], chunk->first, chunk->data[c], s->error);
+        s->status = sp_chunk_writer_put(s->writer, &s->sources[c], chunk->first, chunk->data[c],
+                                        c == SP_COLUMN_END ? look : NULL, s->error);
         chunk->data[c] = NULL;
     }
     chunk_free(s, chunk);
 }
 
-/* The row's calls in its chunk are there. */
+/* Durations of the row. */
+static void sum_up(void *context, const void *durations, uint64_t count)
+{
+    row_state *state = context;
+    stream *s = state->stream;
+    pthread_mutex_lock(&s->lock);
+    sp_row_sums_add(&state->sums, durations, count);
+    if (s->spread) sp_spread_add(s->spread, (size_t)(state - s->rows), durations, count);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The row's calls in its chunk are there. A chunk that has no others is summed up by who compresses it. */
 static void leave_chunk(stream *s, size_t row)
 {
     row_state *state = &s->rows[row];
@@ -128,10 +147,15 @@ static void leave_chunk(stream *s, size_t row)
     state->at = state->limit = 0;
     if (chunk == NULL) return;
     const int64_t *durations = chunk->data[SP_COLUMN_END] + state->from;
-    sp_row_sums_add(&state->sums, chunk->data[SP_COLUMN_START] + state->from, durations, count);
-    sp_spread_add(s->spread, row, durations, count);
+    if (state->position - count == s->profile->rows[row].first) {
+        state->first = durations[0];
+        state->earliest = chunk->data[SP_COLUMN_START][state->from]; /* what comes later is a step */
+    }
+    state->last = durations[count - 1];
+    const bool whole = count == s->piece;
+    if (!whole) sum_up(state, durations, count);
     chunk->missing -= count;
-    if (chunk->missing == 0) write_chunk(s, chunk);
+    if (chunk->missing == 0) write_chunk(s, chunk, whole ? &state->look : NULL);
 }
 
 static bool next_chunk(stream *s, size_t row)
@@ -163,6 +187,7 @@ static void put_call(stream *s, row_state *state, const sp_collected *call)
     data[SP_COLUMN_START][at] = sp_minus(call->start_ns, state->last_start); /* 0 before the row's first */
     data[SP_COLUMN_END][at] = sp_minus(call->end_ns, call->start_ns);
     state->last_start = call->start_ns;
+    if (call->end_ns > state->latest) state->latest = call->end_ns;
     if (data[SP_COLUMN_CALL_ID]) {
         data[SP_COLUMN_CALL_ID][at] = call->call_id;
         data[SP_COLUMN_PARENT_ID][at] = call->parent_id;
@@ -221,10 +246,13 @@ static void write_group(stream *s, bool tree, sp_summary_job *summary)
     }
     const bool nested = sp_collection_walk(s->collection, tree ? SP_WALK_TREE : 0, take_call, s);
     for (size_t i = s->first; s->status == SP_OK && i < s->last; i++) leave_chunk(s, i);
+    if (s->status == SP_OK) s->status = sp_chunk_writer_drain(s->writer, s->error); /* now all durations are summed up */
     if (s->status == SP_OK && !nested) s->status = sp_fail(s->error, SP_ERR_NESTING, "calls overlap without nesting");
     if (s->status == SP_OK) solve_percentiles(s);
+    pthread_mutex_lock(&s->lock); /* after a failure there may be durations under way */
     sp_spread_free(s->spread);
     s->spread = NULL;
+    pthread_mutex_unlock(&s->lock);
 }
 
 static bool stream_open(stream *s, const sp_pipeline *filters, bool tree, sp_summary_job *summary)
@@ -237,7 +265,10 @@ static bool stream_open(stream *s, const sp_pipeline *filters, bool tree, sp_sum
     summary->statistics = calloc(profile->row_count + 1, sizeof *summary->statistics);
     summary->percentiles = calloc(profile->row_count + 1, SP_PERCENTILE_COUNT * sizeof *summary->percentiles);
     if (!s->writer || !s->rows || !s->chunks || !summary->statistics || !summary->percentiles) return false;
-    for (size_t i = 0; i < profile->row_count; i++) s->rows[i].position = profile->rows[i].first;
+    for (size_t i = 0; i < profile->row_count; i++) {
+        row_state *state = &s->rows[i];
+        *state = (row_state){.position = profile->rows[i].first, .latest = INT64_MIN, .stream = s, .look = {sum_up, state}};
+    }
     if (!tree || !sp_summary_is_worth_paths(profile)) return true;
     int64_t threads = 0;
     if (s->sources[SP_COLUMN_THREAD].name) {
@@ -249,6 +280,17 @@ static bool stream_open(stream *s, const sp_pipeline *filters, bool tree, sp_sum
     return s->paths != NULL;
 }
 
+static sp_row_statistics statistics_of(const row_state *state)
+{
+    sp_row_statistics out = sp_row_sums_statistics(&state->sums);
+    if (state->sums.count == 0) return out;
+    out.first = state->first;
+    out.last = state->last;
+    out.start_minimum = state->earliest;
+    out.end_maximum = state->latest;
+    return out;
+}
+
 sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sources[SP_COLUMN_COUNT],
                           const sp_pipeline *filters, bool tree, sp_summary_job *summary, sp_error *error)
 {
@@ -256,6 +298,7 @@ sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sourc
                 .piece = sources[SP_COLUMN_START].chunk, .summing = true, .error = error};
     size_t columns = 0;
     for (int c = 0; c < SP_COLUMN_COUNT; c++) columns += sources[c].name != NULL;
+    pthread_mutex_init(&s.lock, NULL);
     if (!stream_open(&s, filters, tree, summary)) fail_memory(&s);
     while (s.status == SP_OK && s.last < s.profile->row_count) {
         s.first = s.last;
@@ -264,11 +307,12 @@ sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sourc
         s.summing = false;
     }
     for (size_t i = 0; s.status == SP_OK && i < s.profile->row_count; i++) {
-        summary->statistics[i] = sp_row_sums_statistics(&s.rows[i].sums);
+        summary->statistics[i] = statistics_of(&s.rows[i]);
     }
     summary->paths = sp_path_stream_finish(s.paths);
     for (uint64_t i = 0; s.chunks && s.writer && i <= s.profile->call_count / s.piece; i++) chunk_free(&s, s.chunks[i]);
     if (s.writer) s.status = sp_chunk_writer_finish(s.writer, s.status, error);
+    pthread_mutex_destroy(&s.lock);
     free(s.rows);
     free(s.chunks);
     return s.status;

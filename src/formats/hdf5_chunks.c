@@ -20,6 +20,7 @@ typedef struct job {
     const sp_chunk_source *source;
     uint64_t first, order; /* the earliest waiting job is taken first */
     void *raw;             /* given with the piece, or NULL */
+    const sp_chunk_look *look;
     void *data;            /* the encoded chunk */
     size_t size;
     uint32_t skipped;
@@ -81,6 +82,7 @@ static void make_chunk(const sp_chunk_writer *writer, sp_coder *coder, void *own
         return;
     }
     if (out->raw == NULL) source->fill(source->context, out->first, count, raw);
+    if (out->look) out->look->run(out->look->context, raw, count);
     memset((char *)raw + used, 0, bytes - used);
     out->status = sp_chunk_encode(coder, &pipeline, raw, bytes, out->data, &out->size, &out->skipped);
 }
@@ -206,7 +208,8 @@ sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest,
     sp_chunk_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL) return NULL;
     writer->filters = *filters;
-    writer->largest = ((largest > sizeof(spare) ? largest : sizeof(spare)) + 63) & ~(size_t)63;
+    writer->largest = ((largest > sizeof(spare) ? largest : sizeof(spare)) + 63) | 64;
+    writer->largest &= ~(size_t)63; /* an odd number of cache lines: columns filled side by side share no set */
     writer->slab_bytes = pieces < SLAB_BYTES / writer->largest ? writer->largest * (size_t)(pieces + 1) : SLAB_BYTES;
     if (writer->slab_bytes < writer->largest) writer->slab_bytes = writer->largest;
     pthread_mutex_init(&writer->lock, NULL);
@@ -299,12 +302,13 @@ static sp_status write_next(sp_chunk_writer *writer, bool *done, sp_error *error
 }
 
 static sp_status put_alone(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
-                           sp_error *error)
+                           const sp_chunk_look *look, sp_error *error)
 {
     job *one = &writer->jobs[0];
     one->source = source;
     one->first = first;
     one->raw = buffer;
+    one->look = look;
     make_chunk(writer, writer->coder, writer->raw, one);
     one->raw = NULL;
     sp_chunk_writer_drop(writer, buffer);
@@ -312,14 +316,15 @@ static sp_status put_alone(sp_chunk_writer *writer, const sp_chunk_source *sourc
 }
 
 sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
-                              sp_error *error)
+                              const sp_chunk_look *look, sp_error *error)
 {
     if (source->contiguous) {
+        if (look) look->run(look->context, buffer, piece_count(source, first));
         const sp_status status = write_plain(source, first, buffer, error);
         sp_chunk_writer_drop(writer, buffer);
         return status;
     }
-    if (writer->worker_count == 0) return put_alone(writer, source, first, buffer, error);
+    if (writer->worker_count == 0) return put_alone(writer, source, first, buffer, look, error);
     sp_status status = SP_OK;
     bool done = false;
     pthread_mutex_lock(&writer->lock);
@@ -339,6 +344,7 @@ sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_source *so
     next->source = source;
     next->first = first;
     next->raw = buffer;
+    next->look = look;
     next->order = writer->put++;
     next->state = JOB_WAITING;
     pthread_cond_signal(&writer->queued);
@@ -346,10 +352,17 @@ sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_source *so
     return SP_OK;
 }
 
-sp_status sp_chunk_writer_finish(sp_chunk_writer *writer, sp_status status, sp_error *error)
+sp_status sp_chunk_writer_drain(sp_chunk_writer *writer, sp_error *error)
 {
+    sp_status status = SP_OK;
     bool done = writer->worker_count == 0;
     while (status == SP_OK && !done) status = write_next(writer, &done, error);
+    return status;
+}
+
+sp_status sp_chunk_writer_finish(sp_chunk_writer *writer, sp_status status, sp_error *error)
+{
+    if (status == SP_OK) status = sp_chunk_writer_drain(writer, error);
     writer_free(writer);
     return status;
 }
@@ -370,7 +383,7 @@ sp_status sp_hdf5_write_chunks(const sp_chunk_source *sources, size_t count, con
     sp_status status = SP_OK;
     for (size_t i = 0; i < count; i++) {
         for (uint64_t first = 0; status == SP_OK && first < sources[i].count; first += sources[i].chunk) {
-            status = sp_chunk_writer_put(writer, &sources[i], first, NULL, error);
+            status = sp_chunk_writer_put(writer, &sources[i], first, NULL, NULL, error);
         }
     }
     return sp_chunk_writer_finish(writer, status, error);

@@ -28,6 +28,12 @@ typedef struct sp_chunk_source {
     const void *context;
 } sp_chunk_source;
 
+/* Is shown the elements of a piece before they are compressed, on a thread of the writer's or on the caller's. */
+typedef struct sp_chunk_look {
+    void (*run)(void *context, const void *elements, uint64_t count);
+    void *context;
+} sp_chunk_look;
+
 typedef struct sp_chunk_writer sp_chunk_writer;
 
 /*
@@ -41,10 +47,14 @@ void *sp_chunk_writer_buffer(sp_chunk_writer *writer);
 
 /*
  * Write the piece from element `first` on (a multiple of source->chunk). `buffer` is from sp_chunk_writer_buffer and is the
- * writer's again, or NULL: then source->fill makes the elements. The source must stay. Fails with the first failure there was.
+ * writer's again, or NULL: then source->fill makes the elements. The source must stay, and `look` unless it is NULL. Fails with the
+ * first failure there was.
  */
 sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
-                              sp_error *error);
+                              const sp_chunk_look *look, sp_error *error);
+
+/* Write what was put so far. */
+sp_status sp_chunk_writer_drain(sp_chunk_writer *writer, sp_error *error);
 
 /* Write what is left and free the writer, and its buffers that were put. After a failure it only frees. */
 sp_status sp_chunk_writer_finish(sp_chunk_writer *writer, sp_status status, sp_error *error);

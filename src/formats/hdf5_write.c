@@ -20,7 +20,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as they are in memory");
 
-#define CHUNK_BYTES ((uint64_t)256 << 10)   /* stays in the second-level cache while it is made and compressed */
+#define CHUNK_BYTES ((uint64_t)128 << 10)   /* stays in the second-level cache while it is made and compressed */
 #define SMALL_BYTES ((uint64_t)4 << 10)     /* a dataset up to here is stored as it is */
 #define COMPACT_BYTES ((uint64_t)4 << 10)
 #define SMALL_INDEX_BYTES ((uint64_t)64 << 10) /* the same for what is not a column of calls */

@@ -26,13 +26,17 @@ void sp_row_sums_add(sp_row_sums *sums, const int64_t *durations, uint64_t count
     *sums = s;
 }
 
-sp_row_statistics sp_row_sums_statistics(const sp_row_sums *sums)
+sp_row_statistics sp_row_sums_statistics(const sp_row_sums *sums, const sp_row_ends *ends)
 {
     sp_row_statistics out = {0};
     if (sums->count == 0) return out;
     out.total = sums->total;
     out.minimum = sums->minimum;
     out.maximum = sums->maximum;
+    out.first = ends->first;
+    out.last = ends->last;
+    out.start_minimum = ends->earliest;
+    out.end_maximum = ends->latest;
     sp_moments(sums->total, sums->count, sums->squares, &out.mean, &out.m2);
     return out;
 }

@@ -25,7 +25,13 @@ typedef struct sp_row_sums {
 
 void sp_row_sums_add(sp_row_sums *sums, const int64_t *durations, uint64_t count);
 
-/* What the order of the calls or their times decide is left 0. */
-sp_row_statistics sp_row_sums_statistics(const sp_row_sums *sums);
+/* What else is said of a row: the durations of its first and its last call, in the order of their starts, the first start, the latest end. */
+typedef struct sp_row_ends {
+    int64_t first, last, earliest, latest;
+} sp_row_ends;
+
+#define SP_ROW_ENDS_NONE ((sp_row_ends){.latest = INT64_MIN})
+
+sp_row_statistics sp_row_sums_statistics(const sp_row_sums *sums, const sp_row_ends *ends);
 
 #endif

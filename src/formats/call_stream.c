@@ -24,8 +24,8 @@ typedef struct row_state {
     uint64_t from, at, limit; /* in the chunk: its calls there begin at `from`, the next goes to `at` */
     uint64_t position; /* of its next call, in the datasets */
     int64_t last_start;
-    int64_t first, last, earliest, latest; /* durations of its first and last call, its first start, its latest end */
-    sp_row_sums sums;                      /* under the stream's lock */
+    sp_row_ends ends;
+    sp_row_sums sums; /* under the stream's lock */
     struct stream *stream;
     sp_chunk_look look;
 } row_state;
@@ -148,10 +148,10 @@ static void leave_chunk(stream *s, size_t row)
     if (chunk == NULL) return;
     const int64_t *durations = chunk->data[SP_COLUMN_END] + state->from;
     if (state->position - count == s->profile->rows[row].first) {
-        state->first = durations[0];
-        state->earliest = chunk->data[SP_COLUMN_START][state->from]; /* what comes later is a step */
+        state->ends.first = durations[0];
+        state->ends.earliest = chunk->data[SP_COLUMN_START][state->from]; /* what comes later is a step */
     }
-    state->last = durations[count - 1];
+    state->ends.last = durations[count - 1];
     const bool whole = count == s->piece;
     if (!whole) sum_up(state, durations, count);
     chunk->missing -= count;
@@ -187,7 +187,7 @@ static void put_call(stream *s, row_state *state, const sp_collected *call)
     data[SP_COLUMN_START][at] = sp_minus(call->start_ns, state->last_start); /* 0 before the row's first */
     data[SP_COLUMN_END][at] = sp_minus(call->end_ns, call->start_ns);
     state->last_start = call->start_ns;
-    if (call->end_ns > state->latest) state->latest = call->end_ns;
+    if (call->end_ns > state->ends.latest) state->ends.latest = call->end_ns;
     if (data[SP_COLUMN_CALL_ID]) {
         data[SP_COLUMN_CALL_ID][at] = call->call_id;
         data[SP_COLUMN_PARENT_ID][at] = call->parent_id;
@@ -267,7 +267,7 @@ static bool stream_open(stream *s, const sp_pipeline *filters, bool tree, sp_sum
     if (!s->writer || !s->rows || !s->chunks || !summary->statistics || !summary->percentiles) return false;
     for (size_t i = 0; i < profile->row_count; i++) {
         row_state *state = &s->rows[i];
-        *state = (row_state){.position = profile->rows[i].first, .latest = INT64_MIN, .stream = s, .look = {sum_up, state}};
+        *state = (row_state){.position = profile->rows[i].first, .ends = SP_ROW_ENDS_NONE, .stream = s, .look = {sum_up, state}};
     }
     if (!tree || !sp_summary_is_worth_paths(profile)) return true;
     int64_t threads = 0;
@@ -278,17 +278,6 @@ static bool stream_open(stream *s, const sp_pipeline *filters, bool tree, sp_sum
     }
     s->paths = sp_path_stream_new(profile->row_count ? profile->rows[0].rank : 0, profile->call_count, threads);
     return s->paths != NULL;
-}
-
-static sp_row_statistics statistics_of(const row_state *state)
-{
-    sp_row_statistics out = sp_row_sums_statistics(&state->sums);
-    if (state->sums.count == 0) return out;
-    out.first = state->first;
-    out.last = state->last;
-    out.start_minimum = state->earliest;
-    out.end_maximum = state->latest;
-    return out;
 }
 
 sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sources[SP_COLUMN_COUNT],
@@ -307,7 +296,7 @@ sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sourc
         s.summing = false;
     }
     for (size_t i = 0; s.status == SP_OK && i < s.profile->row_count; i++) {
-        summary->statistics[i] = statistics_of(&s.rows[i]);
+        summary->statistics[i] = sp_row_sums_statistics(&s.rows[i].sums, &s.rows[i].ends);
     }
     summary->paths = sp_path_stream_finish(s.paths);
     for (uint64_t i = 0; s.chunks && s.writer && i <= s.profile->call_count / s.piece; i++) chunk_free(&s, s.chunks[i]);

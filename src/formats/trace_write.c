@@ -22,6 +22,7 @@ typedef struct trace_row {
     uint64_t room, held, written;
     uint64_t place;
     sp_row_sums sums;
+    sp_row_ends outer; /* of the calls so far */
 } trace_row;
 
 typedef struct trace {
@@ -30,7 +31,6 @@ typedef struct trace {
     int fd;
     trace_row *rows;
     int64_t *memory;
-    int64_t scratch[HELD_MOST];
     sp_status status;
     sp_error *error;
 } trace;
@@ -41,20 +41,24 @@ static void put_at(trace *t, const void *data, size_t size, uint64_t place)
     t->status = sp_fail_errno(t->error, SP_ERR_IO, "cannot write %s", t->path);
 }
 
-/* Starts become differences and ends durations, once they are in the file, for the sums. */
+/* Ends become durations, once they are in the file, for the sums. */
 static void put_held(trace *t, size_t index)
 {
     trace_row *row = &t->rows[index];
     const uint64_t place = row->place + row->written * sizeof(int64_t);
     put_at(t, row->starts, row->held * sizeof(int64_t), place);
     put_at(t, row->ends, row->held * sizeof(int64_t), place + t->profile->rows[index].count * sizeof(int64_t));
-    int64_t before = row->sums.start;
+    sp_row_ends *known = &row->outer;
     for (uint64_t i = 0; i < row->held; i++) {
-        t->scratch[i] = sp_minus(row->starts[i], before);
-        before = row->starts[i];
-        row->ends[i] = sp_minus(row->ends[i], before);
+        if (row->ends[i] > known->latest) known->latest = row->ends[i];
+        row->ends[i] = sp_minus(row->ends[i], row->starts[i]);
     }
-    sp_row_sums_add(&row->sums, t->scratch, row->ends, row->held);
+    if (row->held && row->written == 0) {
+        known->first = row->ends[0];
+        known->earliest = row->starts[0];
+    }
+    if (row->held) known->last = row->ends[row->held - 1];
+    sp_row_sums_add(&row->sums, row->ends, row->held);
     row->written += row->held;
     row->held = 0;
 }
@@ -79,6 +83,7 @@ static bool make_room(trace *t)
     for (size_t i = 0; t->rows && i < count; i++) {
         const uint64_t calls = t->profile->rows[i].count;
         t->rows[i].room = calls < most ? calls : most;
+        t->rows[i].outer = SP_ROW_ENDS_NONE;
         all += 2 * t->rows[i].room;
     }
     t->memory = malloc((all + 1) * sizeof *t->memory);
@@ -129,7 +134,7 @@ static void put_heads(trace *t, uint32_t rank)
 static void keep_statistics(const trace *t, sp_profile *profile)
 {
     for (size_t i = 0; i < profile->row_count; i++) {
-        profile->rows[i].statistics = sp_row_sums_statistics(&t->rows[i].sums);
+        profile->rows[i].statistics = sp_row_sums_statistics(&t->rows[i].sums, &t->rows[i].outer);
         profile->rows[i].has_statistics = true;
     }
 }

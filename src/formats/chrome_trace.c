@@ -5,8 +5,8 @@
  *
  * Viewers read times as doubles of microseconds, add the duration to the start, and drop slices that then do not lie
  * inside each other. So no such sum may be above the double of the end, where the next slice may start, nor above the sum
- * of the slice around it. A plain decimal does mostly; where it does not, the next smaller duration is written with as
- * many digits as it takes.
+ * of the slice around it. A plain decimal does mostly; where it does not, some millionths of a ns are taken off, or, where that is
+ * less than a double can tell, the next smaller duration is written with as many digits as it takes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +17,14 @@
 #include "formats/event_items.h"
 #include "formats/export.h"
 
+/* Of the events of a row's calls: what stands before the time, between the times and the number of the call, and behind the numbers. */
+typedef struct row_texts {
+    char *begin; /* NULL: not made yet */
+    char *source;
+    size_t begin_size, source_size, rank_size;
+    char rank[64]; /* ,"args":{"rank":0,"call_index": */
+} row_texts;
+
 typedef struct writer {
     const sp_export *what;
     sp_output *out;
@@ -24,9 +32,10 @@ typedef struct writer {
     bool first_event;
     sp_lane_names names;
     sp_event_items items;
-    char **begins; /* by row: the event up to its time; made when first needed */
-    char **sources; /* by row: arguments that say where the region is */
-    double *ends;   /* by depth: the sums of the slices that are open */
+    row_texts *texts; /* by row; made when first needed */
+    char place[64];   /* of the lane: ,"pid":0,"tid":0 */
+    size_t place_size;
+    double *ends; /* by depth: the sums of the slices that are open */
     size_t depth_room;
 } writer;
 
@@ -44,28 +53,38 @@ static double micros(int64_t ns)
 }
 
 /*
- * A slice's start and duration. Returns its end as a viewer sees it, which is not above `limit`, the end of the slice around it
+ * A duration whose sum with the slice's start is at most `to`, less by as little as it takes. `*sum` becomes that sum. The decimal is
+ * read as the quotient of the two integers, which are exact.
+ */
+static char *put_shorter(char *to, int64_t ns, double from, double limit, double *sum)
+{
+    enum { MILLIONTHS_MOST = 256, NS_MOST = 1000000000 };
+    for (int64_t less = 1; ns > 0 && ns < NS_MOST && less <= MILLIONTHS_MOST; less *= 2) {
+        const int64_t picoseconds = ns * 1000 - less;
+        *sum = from + (double)picoseconds / 1e6;
+        if (*sum <= limit) return sp_put_millionths(to, picoseconds);
+    }
+    double duration = limit - from;
+    while (from + duration > limit) duration = nextafter(duration, -INFINITY); /* below 0 where times are of a damaged file */
+    *sum = from + duration;
+    return sp_put_plain_double(to, duration);
+}
+
+/*
+ * A slice's start and duration. `*sum` becomes its end as a viewer sees it, which is not above `limit`, the end of the slice around it
  * as a viewer sees that. A slice that begins at that very moment may by rounding begin after it: then it begins, and ends, there.
  */
-static double write_times(writer *w, int64_t start, int64_t end, double limit)
+static char *put_times(char *to, int64_t start, int64_t end, double limit, double *sum)
 {
-    const double from = micros(start), to = fmin(micros(end), limit);
-    double duration = micros(sp_minus(end, start));
+    const double from = micros(start), until = fmin(micros(end), limit);
+    const int64_t duration = sp_minus(end, start);
     if (from > limit) {
-        sp_output_plain_double(w->out, limit);
-        SP_OUTPUT_LITERAL(w->out, ",\"dur\":0");
-        return limit;
+        *sum = limit;
+        return SP_PUT_LITERAL(sp_put_plain_double(to, limit), ",\"dur\":0");
     }
-    sp_output_decimal(w->out, start, 3);
-    SP_OUTPUT_LITERAL(w->out, ",\"dur\":");
-    if (from + duration <= to) {
-        sp_output_decimal(w->out, sp_minus(end, start), 3);
-        return from + duration;
-    }
-    duration = to - from;
-    while (from + duration > to) duration = nextafter(duration, -INFINITY); /* below 0 where times are of a damaged file */
-    sp_output_plain_double(w->out, duration);
-    return from + duration;
+    to = SP_PUT_LITERAL(sp_put_micros(to, start), ",\"dur\":");
+    *sum = from + micros(duration);
+    return *sum <= until ? sp_put_micros(to, duration) : put_shorter(to, duration, from, until, sum);
 }
 
 static inline void write_number(sp_output *out, const char *key, int64_t value)
@@ -80,14 +99,6 @@ static inline void write_seconds(sp_output *out, const char *key, int64_t ns)
     sp_output_decimal(out, ns, 9);
 }
 
-static inline void write_column(writer *w, const char *key, sp_column column, uint64_t at, bool seconds)
-{
-    const int64_t *values = w->what->profile->columns[column];
-    if (values == NULL) return;
-    if (seconds) write_seconds(w->out, key, values[at]);
-    else write_number(w->out, key, values[at]);
-}
-
 /* Most of the call was spent awaiting: chrome://tracing shows it in the colour of a sleeping thread. */
 static bool mostly_awaits(const writer *w, const sp_call *call)
 {
@@ -95,30 +106,32 @@ static bool mostly_awaits(const writer *w, const sp_call *call)
     return await && await[call->column] > 0 && await[call->column] >= sp_minus(call->end_ns, call->start_ns) / 2;
 }
 
-static void write_arguments(writer *w, const sp_call *call)
+static char *put_numbers(const writer *w, char *to, const sp_call *call)
 {
-    sp_output *const out = w->out;
-    write_number(out, "\"args\":{\"rank\":", call->row->rank);
-    write_number(out, ",\"call_index\":", (int64_t)call->own);
-    write_seconds(out, ",\"duration_s\":", sp_minus(call->end_ns, call->start_ns));
-    write_column(w, ",\"call_id\":", SP_COLUMN_CALL_ID, call->column, false);
-    write_column(w, ",\"parent_id\":", SP_COLUMN_PARENT_ID, call->column, false);
-    write_column(w, ",\"gpu_duration\":", SP_COLUMN_GPU, call->column, true);
-    write_column(w, ",\"await_duration\":", SP_COLUMN_AWAIT, call->column, true);
-    sp_output_text(out, w->sources[call->row - w->what->profile->rows]);
-    size_t size;
-    const char *metadata = sp_event_items_get(&w->items, call->row, call->own, &size);
-    if (metadata) {
-        SP_OUTPUT_LITERAL(out, ",\"metadata\":");
-        sp_output_json_piece(out, metadata, size);
+    int64_t *const *columns = w->what->profile->columns;
+    const uint64_t at = call->column;
+    to = sp_put_integer(to, (int64_t)call->own);
+    to = sp_put_short_seconds(SP_PUT_LITERAL(to, ",\"duration_s\":"), sp_minus(call->end_ns, call->start_ns));
+    if (columns[SP_COLUMN_CALL_ID]) {
+        to = sp_put_integer(SP_PUT_LITERAL(to, ",\"call_id\":"), columns[SP_COLUMN_CALL_ID][at]);
     }
-    sp_output_char(out, '}');
+    if (columns[SP_COLUMN_PARENT_ID]) {
+        to = sp_put_integer(SP_PUT_LITERAL(to, ",\"parent_id\":"), columns[SP_COLUMN_PARENT_ID][at]);
+    }
+    if (columns[SP_COLUMN_GPU]) {
+        to = sp_put_short_seconds(SP_PUT_LITERAL(to, ",\"gpu_duration\":"), columns[SP_COLUMN_GPU][at]);
+    }
+    if (columns[SP_COLUMN_AWAIT]) {
+        to = sp_put_short_seconds(SP_PUT_LITERAL(to, ",\"await_duration\":"), columns[SP_COLUMN_AWAIT][at]);
+    }
+    return to;
 }
 
+/* An event comes before it: what its process is called. */
 static char *make_begin(const writer *w, const sp_row *row)
 {
     char *name = sp_json_quoted(w->what->profile->names[row->name]), *begin = NULL;
-    if (name && asprintf(&begin, "{\"name\":%s,\"cat\":\"scope-profiler\",\"ph\":\"X\",\"ts\":", name) < 0) begin = NULL;
+    if (name && asprintf(&begin, ",\n{\"name\":%s,\"cat\":\"scope-profiler\",\"ph\":\"X\",\"ts\":", name) < 0) begin = NULL;
     free(name);
     return begin;
 }
@@ -134,14 +147,18 @@ static char *make_source(const sp_row *row)
     return made < 0 ? NULL : source;
 }
 
-/* The texts of an event that are the same for all calls of a row. */
-static bool make_row_texts(writer *w, const sp_row *row)
+/* NULL: out of memory. */
+static const row_texts *texts_of(writer *w, const sp_row *row)
 {
-    const size_t place = (size_t)(row - w->what->profile->rows);
-    if (w->begins[place]) return true;
-    w->begins[place] = make_begin(w, row);
-    w->sources[place] = make_source(row);
-    return w->begins[place] && w->sources[place];
+    row_texts *texts = &w->texts[row - w->what->profile->rows];
+    if (texts->begin) return texts;
+    texts->source = make_source(row);
+    if (texts->source) texts->begin = make_begin(w, row);
+    if (texts->begin == NULL) return NULL;
+    texts->begin_size = strlen(texts->begin);
+    texts->source_size = strlen(texts->source);
+    texts->rank_size = (size_t)snprintf(texts->rank, sizeof texts->rank, ",\"args\":{\"rank\":%u,\"call_index\":", row->rank);
+    return texts;
 }
 
 static bool make_room_for_depth(writer *w, size_t depth)
@@ -155,50 +172,71 @@ static bool make_room_for_depth(writer *w, size_t depth)
     return true;
 }
 
-/* The middle of a slice's event: its times, which nest in those around it, and where it is. */
-static sp_status write_slice(writer *w, const sp_lane_event *event, uint32_t rank, size_t tid)
+static void enter_lane(writer *w, uint32_t rank, size_t tid)
 {
-    sp_output *const out = w->out;
-    if (!make_room_for_depth(w, event->depth)) return SP_ERR_NO_MEMORY;
+    w->place_size = (size_t)snprintf(w->place, sizeof w->place, ",\"pid\":%u,\"tid\":%zu", rank, tid);
+}
+
+/* The middle of a slice's event: its times, which nest in those around it, and where it is. NULL: out of memory. */
+static char *put_slice(writer *w, char *to, const sp_lane_event *event)
+{
+    if (!make_room_for_depth(w, event->depth)) return NULL;
     const int64_t start = sp_minus(event->at, w->origin), end = sp_minus(event->end, w->origin);
     const double limit = event->depth > 0 ? w->ends[event->depth - 1] : INFINITY;
-    w->ends[event->depth] = write_times(w, start, end, limit);
-    write_number(out, ",\"pid\":", rank);
-    write_number(out, ",\"tid\":", (int64_t)tid);
+    to = put_times(to, start, end, limit, &w->ends[event->depth]);
+    memcpy(to, w->place, sizeof w->place); /* of a size that the compiler knows */
+    return to + w->place_size;
+}
+
+static sp_status write_call(writer *w, const sp_lane_event *event)
+{
+    const sp_call *call = &event->call;
+    sp_output *const out = w->out;
+    const row_texts *texts = texts_of(w, call->row);
+    if (texts == NULL) return SP_ERR_NO_MEMORY;
+    sp_output_bytes(out, texts->begin, texts->begin_size);
+    char *to = put_slice(w, sp_output_room(out), event);
+    if (to == NULL) return SP_ERR_NO_MEMORY;
+    if (mostly_awaits(w, call)) to = SP_PUT_LITERAL(to, ",\"cname\":\"thread_state_sleeping\"");
+    memcpy(to, texts->rank, sizeof texts->rank);
+    sp_output_took(out, put_numbers(w, to + texts->rank_size, call));
+    sp_output_bytes(out, texts->source, texts->source_size);
+    size_t size;
+    const char *metadata = sp_event_items_get(&w->items, call->row, call->own, &size);
+    if (metadata) {
+        SP_OUTPUT_LITERAL(out, ",\"metadata\":");
+        sp_output_json_piece(out, metadata, size);
+    }
+    SP_OUTPUT_LITERAL(out, "}}");
     return SP_OK;
 }
 
-static sp_status write_call(writer *w, const sp_lane_event *event, size_t tid)
+/* A slice that is no call, behind its "ts". */
+static sp_status write_slice(writer *w, const sp_lane_event *event)
 {
-    const sp_call *call = &event->call;
-    if (!make_row_texts(w, call->row)) return SP_ERR_NO_MEMORY;
-    begin_event(w);
-    sp_output_text(w->out, w->begins[call->row - w->what->profile->rows]);
-    const sp_status status = write_slice(w, event, call->row->rank, tid);
-    if (mostly_awaits(w, call)) SP_OUTPUT_LITERAL(w->out, ",\"cname\":\"thread_state_sleeping\"");
-    sp_output_char(w->out, ',');
-    write_arguments(w, call);
-    sp_output_char(w->out, '}');
-    return status;
+    char *to = put_slice(w, sp_output_room(w->out), event);
+    if (to == NULL) return SP_ERR_NO_MEMORY;
+    sp_output_took(w->out, to);
+    return SP_OK;
 }
 
-static sp_status write_awaiting(writer *w, const sp_lane_event *event, uint32_t rank, size_t tid)
+static sp_status write_awaiting(writer *w, const sp_lane_event *event)
 {
     begin_event(w);
     SP_OUTPUT_LITERAL(w->out, "{\"name\":\"awaiting\",\"cat\":\"await\",\"ph\":\"X\",\"ts\":");
-    const sp_status status = write_slice(w, event, rank, tid);
+    const sp_status status = write_slice(w, event);
     SP_OUTPUT_LITERAL(w->out, ",\"cname\":\"thread_state_sleeping\",\"args\":{}}");
     return status;
 }
 
 /* A task from its first step to its end. */
-static sp_status write_life(writer *w, const sp_lane_event *event, const sp_lane_entry *lane, size_t tid)
+static sp_status write_life(writer *w, const sp_lane_event *event, const sp_lane_entry *lane)
 {
     begin_event(w);
     SP_OUTPUT_LITERAL(w->out, "{\"name\":");
     sp_output_json_text(w->out, lane->task->name ? lane->task->name : "");
     SP_OUTPUT_LITERAL(w->out, ",\"cat\":\"task\",\"ph\":\"X\",\"ts\":");
-    const sp_status status = write_slice(w, event, lane->task->rank, tid);
+    const sp_status status = write_slice(w, event);
     SP_OUTPUT_LITERAL(w->out, ",\"args\":{}}");
     return status;
 }
@@ -227,12 +265,12 @@ static void write_flow(writer *w, const sp_lane_event *event, const sp_rank_lane
     write_flow_end(w, "\"ph\":\"f\",\"bp\":\"e\"", made->task, made->life_start, (size_t)(made - lanes->lanes));
 }
 
-static sp_status write_event(writer *w, const sp_lane_event *event, const sp_rank_lanes *lanes, size_t tid, uint32_t rank)
+static sp_status write_event(writer *w, const sp_lane_event *event, const sp_rank_lanes *lanes, size_t tid)
 {
     switch (event->kind) {
-    case SP_LANE_LIFE_BEGIN: return write_life(w, event, &lanes->lanes[tid], tid);
-    case SP_LANE_CALL_BEGIN: return write_call(w, event, tid);
-    case SP_LANE_AWAIT: return write_awaiting(w, event, rank, tid);
+    case SP_LANE_LIFE_BEGIN: return write_life(w, event, &lanes->lanes[tid]);
+    case SP_LANE_CALL_BEGIN: return write_call(w, event);
+    case SP_LANE_AWAIT: return write_awaiting(w, event);
     case SP_LANE_CREATION: write_flow(w, event, lanes, tid); return SP_OK;
     case SP_LANE_LIFE_END:
     case SP_LANE_CALL_END: break;
@@ -415,10 +453,11 @@ static sp_status write_lane(writer *w, const sp_tracks *tracks, const sp_rank_la
 {
     sp_lane_walk walk;
     sp_lane_event event;
+    enter_lane(w, tracks->rank, tid);
     sp_status status = sp_lane_walk_begin(&walk, lanes, tracks, &lanes->lanes[tid]);
     if (status != SP_OK) return status;
     while ((status = sp_lane_walk_next(&walk, &event)) == SP_OK) {
-        status = write_event(w, &event, lanes, tid, tracks->rank);
+        status = write_event(w, &event, lanes, tid);
         if (status != SP_OK) break;
     }
     sp_lane_walk_end(&walk);
@@ -485,9 +524,12 @@ static sp_status write_document(writer *w, sp_error *error)
     return SP_OK;
 }
 
-static void free_texts(char **texts, size_t count)
+static void free_texts(row_texts *texts, size_t count)
 {
-    for (size_t i = 0; texts && i < count; i++) free(texts[i]);
+    for (size_t i = 0; texts && i < count; i++) {
+        free(texts[i].begin);
+        free(texts[i].source);
+    }
     free(texts);
 }
 
@@ -497,17 +539,15 @@ sp_status sp_export_chrome_trace(const sp_export *what, const char *path, sp_err
     const size_t rows = what->profile->row_count;
     writer w = {.what = what, .out = &out, .first_event = true};
     w.origin = sp_trace_origin(what->profile, what->ranks, what->rank_count, what->visible);
-    w.begins = calloc(rows + 1, sizeof *w.begins);
-    w.sources = calloc(rows + 1, sizeof *w.sources);
-    sp_status status = w.begins && w.sources ? sp_output_begin(&out, path, error)
-                                             : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu regions", rows);
+    w.texts = calloc(rows + 1, sizeof *w.texts);
+    sp_status status = w.texts ? sp_output_begin(&out, path, error)
+                               : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for %zu regions", rows);
     if (status == SP_OK) {
         status = write_document(&w, error);
         if (status == SP_OK) status = sp_output_commit(&out, error);
         else sp_output_abort(&out);
     }
     free(w.ends);
-    free_texts(w.begins, rows);
-    free_texts(w.sources, rows);
+    free_texts(w.texts, rows);
     return status;
 }

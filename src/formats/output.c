@@ -285,32 +285,28 @@ static uint64_t magnitude(int64_t value)
     return value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
 }
 
-/* Called with at least SP_OUTPUT_MARGIN bytes of room. */
-static void append(sp_output *out, const char *text, size_t size)
+static inline char *put_whole(char *to, uint64_t value)
 {
-    memcpy(out->buffer + out->used, text, size);
-    out->used += size;
-    if (__builtin_expect(out->used >= SP_OUTPUT_BUFFER, 0)) sp_output_flush(out);
-}
-
-void sp_output_integer(sp_output *out, int64_t value)
-{
-    char text[24], *const end = text + sizeof text;
-    char *begin = digits_before(end, magnitude(value));
-    if (value < 0) *--begin = '-';
-    append(out, begin, (size_t)(end - begin));
-}
-
-static char *put_whole(char *to, uint64_t value)
-{
-    char text[24], *const end = text + sizeof text;
+    enum { MOST = 24 };
+    char text[2 * MOST], *const end = text + MOST;
     if (value < 10) {
         *to = (char)('0' + value);
         return to + 1;
     }
     const char *begin = digits_before(end, value);
-    memcpy(to, begin, (size_t)(end - begin));
+    memcpy(to, begin, MOST); /* of a size that the compiler knows; what is too much is written over */
     return to + (end - begin);
+}
+
+char *sp_put_integer(char *to, int64_t value)
+{
+    if (value < 0) *to++ = '-';
+    return put_whole(to, magnitude(value));
+}
+
+void sp_output_integer(sp_output *out, int64_t value)
+{
+    sp_output_took(out, sp_put_integer(sp_output_room(out), value));
 }
 
 /* Inlined for each power, by which the compiler then multiplies instead of dividing. */
@@ -334,12 +330,28 @@ char *sp_decimal_seconds(char *to, int64_t ns)
     return put_decimal(to, ns, 9, 1000000000);
 }
 
+char *sp_put_short_seconds(char *to, int64_t ns)
+{
+    if (ns <= 0 || ns >= 1000000) return sp_decimal_seconds(to, ns);
+    return SP_PUT_LITERAL(put_whole(to, (uint64_t)ns), "e-9");
+}
+
+char *sp_put_millionths(char *to, int64_t value)
+{
+    return put_decimal(to, value, 6, 1000000);
+}
+
+char *sp_put_micros(char *to, int64_t ns)
+{
+    return put_decimal(to, ns, 3, 1000);
+}
+
 void sp_output_decimal(sp_output *out, int64_t value, unsigned digits)
 {
     static const uint64_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000};
     char *const to = sp_output_room(out);
     if (digits == 9) sp_output_took(out, sp_decimal_seconds(to, value));
-    else if (digits == 3) sp_output_took(out, put_decimal(to, value, 3, 1000));
+    else if (digits == 3) sp_output_took(out, sp_put_micros(to, value));
     else sp_output_took(out, put_decimal(to, value, digits, powers[digits]));
 }
 
@@ -357,19 +369,19 @@ static size_t shortest(char *text, size_t room, double value)
     return (size_t)size;
 }
 
-void sp_output_double(sp_output *out, double value)
+static char *put_double(char *to, double value)
 {
-    char text[32];
-    if (isfinite(value)) append(out, text, shortest(text, sizeof text, value));
-    else SP_OUTPUT_LITERAL(out, "null");
+    return isfinite(value) ? to + shortest(to, 32, value) : SP_PUT_LITERAL(to, "null");
 }
 
-void sp_output_plain_double(sp_output *out, double value)
+void sp_output_double(sp_output *out, double value)
 {
-    if (!(value >= 0 && value < 0x1p53)) { /* of a damaged file */
-        sp_output_double(out, value);
-        return;
-    }
+    sp_output_took(out, put_double(sp_output_room(out), value));
+}
+
+char *sp_put_plain_double(char *to, double value)
+{
+    if (!(value >= 0 && value < 0x1p53)) return put_double(to, value); /* of a damaged file */
     char text[48], *const middle = text + 24, *end = middle;
     uint64_t whole = (uint64_t)value;
     /* The fraction as a fixed-point number of 64 bits: exact, since its lowest bit is worth at least 2^-64. */
@@ -388,10 +400,12 @@ void sp_output_plain_double(sp_output *out, double value)
         else begin = digits_before(middle, ++whole);
     }
     while (end > middle && end[-1] == '0') end--;
-    append(out, begin, (size_t)(middle - begin));
-    if (end == middle) return;
-    sp_output_char(out, '.');
-    append(out, middle, (size_t)(end - middle));
+    memcpy(to, begin, (size_t)(middle - begin));
+    to += middle - begin;
+    if (end == middle) return to;
+    *to++ = '.';
+    memcpy(to, middle, (size_t)(end - middle));
+    return to + (end - middle);
 }
 
 /* Write what stands for a character in a JSON text; returns where it ends. */

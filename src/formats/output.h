@@ -84,6 +84,19 @@ static inline void sp_output_took(sp_output *out, const char *end)
     if (__builtin_expect(out->used >= SP_OUTPUT_BUFFER, 0)) sp_output_flush(out);
 }
 
+/* In place, at `to`; they return where it ends. What they touch behind that is less than 32 bytes. */
+#define SP_PUT_LITERAL(to, literal) ((char *)memcpy((to), (literal), sizeof(literal) - 1) + sizeof(literal) - 1)
+char *sp_put_integer(char *to, int64_t value);
+char *sp_put_micros(char *to, int64_t ns);       /* as sp_output_decimal with 3 digits */
+char *sp_put_millionths(char *to, int64_t value); /* the same with 6 digits */
+char *sp_put_short_seconds(char *to, int64_t ns); /* the same number as sp_decimal_seconds makes: 0.00000011 is "110e-9" */
+
+/*
+ * A double of 0.0005 to 2^53 as a plain decimal that reads back as the same double: 17 digits, without trailing zeros. Many
+ * times faster than sp_output_double.
+ */
+char *sp_put_plain_double(char *to, double value);
+
 void sp_output_integer(sp_output *out, int64_t value);
 
 /*
@@ -92,17 +105,11 @@ void sp_output_integer(sp_output *out, int64_t value);
  */
 void sp_output_decimal(sp_output *out, int64_t value, unsigned digits);
 
-/* The same of seconds, into room of at least 32 bytes; returns its end. */
+/* The same of seconds, in place as above. */
 char *sp_decimal_seconds(char *to, int64_t ns);
 
 /* The shortest text that reads back as the same double. NaN and infinities, which JSON does not have, become null. */
 void sp_output_double(sp_output *out, double value);
-
-/*
- * A double of 0.0005 to 2^53 as a plain decimal that reads back as the same double: 17 digits, without trailing zeros. Many
- * times faster than sp_output_double.
- */
-void sp_output_plain_double(sp_output *out, double value);
 
 /* A text in quotes, with what JSON wants escaped; bytes that are not UTF-8 become U+FFFD. malloc'ed. NULL: out of memory. */
 char *sp_json_quoted(const char *text);

@@ -185,6 +185,7 @@ static sp_status choose(sp_collection *c, sp_error *error)
 {
     sp_run *run = c->run;
     pthread_mutex_lock(&run->lock);
+    run->chosen = true;
     sp_run_scan(run);
     c->number = ++run->collection;
     sp_status status = add_sources(c, error);
@@ -483,6 +484,9 @@ static bool tops_new(sp_collection *c)
 
 static void collection_free(sp_collection *c)
 {
+    pthread_mutex_lock(&c->run->lock);
+    c->run->chosen = false;
+    pthread_mutex_unlock(&c->run->lock);
     pthread_mutex_unlock(&c->run->collecting);
     for (size_t i = 0; i < c->source_count; i++) free(c->sources[i].open);
     sp_profile_release(c->profile);

@@ -115,7 +115,10 @@ static int run_recover(cli *c)
         sp_text_printable(&out, path);
         sp_text_add(&out, " holds no call that is not written\n");
     }
-    if (code == 0 && salvage.incomplete) sp_text_add(&out, "the disk was full: later calls may have been in memory only, and are missing\n");
+    if (code == 0 && salvage.incomplete) {
+        sp_text_add(&out, "the disk was full, or the spool at its limit while a file was written: "
+                          "later calls may have been in memory only, and are missing\n");
+    }
     if (code == 0 && salvage.dropped_calls) {
         char line[128];
         snprintf(line, sizeof line, "the spool had reached its limit: the oldest calls were dropped to keep newer ones (%llu)\n",

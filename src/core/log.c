@@ -32,20 +32,37 @@ static size_t next_block_bytes(const sp_log *log)
     return largest && next > largest ? largest : next;
 }
 
-/* Whether it is worth another try. If not, errno tells whether recording stops. */
-static bool make_room(sp_run *run, size_t bytes)
-{
-    const sp_room room = sp_run_drop_oldest(run, bytes);
-    errno = room == SP_ROOM_NONE ? EDQUOT : ENOSPC;
-    return room == SP_ROOM_MADE;
-}
-
 static void note_limit(sp_run *run)
 {
     if (atomic_exchange_explicit(&run->limited, true, memory_order_relaxed)) return;
     pthread_mutex_lock(&run->lock);
     sp_note(run, SP_NOTE_LIMIT, 0, "");
     pthread_mutex_unlock(&run->lock);
+}
+
+/* False with errno: EDQUOT is the store's limit. */
+static bool map_from_store(sp_block *block, const sp_log *log, size_t bytes)
+{
+    sp_store *store = log->run->store;
+    block->bytes = bytes;
+    block->begin = store->operations->map(store, SP_CHUNK_EVENTS, (uint32_t)log->row->index, log->stride, &block->bytes);
+    return block->begin != NULL;
+}
+
+/*
+ * The same with old calls going for it. One thread after the other, and each with a look of its own first: what the one before
+ * gave back may be enough for both.
+ */
+static bool make_room(sp_block *block, const sp_log *log, size_t bytes)
+{
+    sp_run *run = log->run;
+    sp_room room = SP_ROOM_MADE;
+    bool made = false;
+    pthread_mutex_lock(&run->lock);
+    while (room == SP_ROOM_MADE && !(made = map_from_store(block, log, bytes)) && errno == EDQUOT) room = sp_run_drop_oldest(run, bytes);
+    if (room != SP_ROOM_MADE) errno = room == SP_ROOM_NONE ? EDQUOT : ENOSPC; /* whether recording stops */
+    pthread_mutex_unlock(&run->lock);
+    return made;
 }
 
 /*
@@ -56,11 +73,9 @@ static bool take_from_store(sp_block *block, const sp_log *log, size_t bytes)
 {
     sp_store *store = log->run->store;
     if (store == NULL) return false;
-    do {
-        block->bytes = bytes;
-        block->begin = store->operations->map(store, SP_CHUNK_EVENTS, (uint32_t)log->row->index, log->stride, &block->bytes);
-    } while (block->begin == NULL && errno == EDQUOT && store->keeps_newest && make_room(log->run, bytes));
-    if (block->begin == NULL) return false;
+    bool taken = map_from_store(block, log, bytes);
+    if (!taken && errno == EDQUOT && store->keeps_newest) taken = make_room(block, log, bytes);
+    if (!taken) return false;
     block->memory = SP_BLOCK_STORED;
     block->store = sp_store_share(store);
     return true;

@@ -110,6 +110,7 @@ static void after_fork_in_child(void)
     for (sp_run *run = runs; run; run = run->next_active) {
         pthread_mutex_unlock(&run->lock);
         pthread_mutex_init(&run->collecting, NULL);
+        run->chosen = false;
         run->inherited = true;
         atomic_store(&run->follows, false);
         if (run->store) run->store->operations->inherit(run->store);

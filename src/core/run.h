@@ -63,6 +63,7 @@ struct sp_run {
     uint64_t collected;     /* calls that were collected */
     uint32_t collection;    /* number of the last one, for the store */
     bool reported;          /* a collection was confirmed */
+    bool chosen;            /* one is under way that has chosen its calls, and reads them without the lock */
     bool kept;              /* one has calls that a store keeps until they are confirmed */
     uint64_t dropped_calls; /* that went to keep newer ones (window.h) */
     sp_ticks dropped_until; /* none of them ended later */

@@ -35,7 +35,7 @@ typedef enum sp_note_kind {
     SP_NOTE_CONFIRM = 9,     /* it is in a file; index: its number */
     SP_NOTE_LIMIT = 10,      /* the limit was reached */
     SP_NOTE_FILE = 11,       /* the collection with this number is in a file that is about to be put in place */
-    SP_NOTE_FULL = 12,       /* there was no room for what came next, and it is in no store */
+    SP_NOTE_FULL = 12,       /* there was no room for what came next, and it is in no store; told once */
     SP_NOTE_DROPPED = 13,    /* calls went to keep newer ones */
     /* in chunks of values only, which go when their calls are in a file */
     SP_NOTE_SCOPE = 14,      /* values of the calls in an interval of a lane */

@@ -96,7 +96,6 @@ static sp_values_chunk *try_note(sp_run *run, sp_note_kind kind, const void *con
     return chunk;
 }
 
-/* With run->lock held, which is given up meanwhile where old calls go for new ones. */
 static sp_values_chunk *note(sp_run *run, sp_note_kind kind, const sp_value *value, const char *region, const char *text)
 {
     const void *const parts[3] = {value, region, text};
@@ -106,13 +105,8 @@ static sp_values_chunk *note(sp_run *run, sp_note_kind kind, const sp_value *val
     sp_values_chunk *chunk;
     sp_room room = SP_ROOM_MADE;
     while ((chunk = try_note(run, kind, parts, sizes)) == NULL && errno == EDQUOT && run->store->keeps_newest && room == SP_ROOM_MADE) {
-        if (is_enough(run, bytes)) {
-            room = sp_values_drop_oldest(run, 0) ? SP_ROOM_MADE : SP_ROOM_NONE;
-            continue;
-        }
-        pthread_mutex_unlock(&run->lock);
-        room = sp_run_drop_oldest(run, bytes);
-        pthread_mutex_lock(&run->lock);
+        if (is_enough(run, bytes)) room = sp_values_drop_oldest(run, 0) ? SP_ROOM_MADE : SP_ROOM_NONE;
+        else room = sp_run_drop_oldest(run, bytes);
     }
     errno = saved;
     return chunk;

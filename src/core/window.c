@@ -166,24 +166,18 @@ static bool has_calls(const sp_run *run, sp_ticks from, sp_ticks until)
 
 sp_room sp_run_drop_oldest(sp_run *run, size_t bytes)
 {
-    if (pthread_mutex_trylock(&run->collecting) != 0) return SP_ROOM_BUSY;
-    pthread_mutex_lock(&run->lock);
+    if (run->chosen || run->kept) {
+        sp_note(run, SP_NOTE_FULL, 0, "");
+        return SP_ROOM_BUSY;
+    }
+    if (run->dropped) return SP_ROOM_NONE;
+    sp_run_scan(run); /* what goes must have been counted */
     sp_log *log = NULL;
-    sp_block *victim = NULL;
+    sp_block *victim = oldest(run, bytes, &log);
+    if (victim == NULL) return sp_values_drop_oldest(run, bytes) ? SP_ROOM_MADE : SP_ROOM_NONE;
     sp_ticks cut;
-    sp_room room = run->kept ? SP_ROOM_BUSY : SP_ROOM_NONE;
-    if (room == SP_ROOM_NONE && !run->dropped) {
-        sp_run_scan(run); /* what goes must have been counted */
-        victim = oldest(run, bytes, &log);
-    }
-    if (victim && drop_up_to(log, victim, &cut)) {
-        room = SP_ROOM_MADE;
-        sp_values_drop_before(run, cut, has_calls);
-        sp_note_dropped(run);
-    } else if (victim == NULL && room == SP_ROOM_NONE && !run->dropped && sp_values_drop_oldest(run, bytes)) {
-        room = SP_ROOM_MADE;
-    }
-    pthread_mutex_unlock(&run->lock);
-    pthread_mutex_unlock(&run->collecting);
-    return room;
+    if (!drop_up_to(log, victim, &cut)) return SP_ROOM_NONE;
+    sp_values_drop_before(run, cut, has_calls);
+    sp_note_dropped(run);
+    return SP_ROOM_MADE;
 }

@@ -70,7 +70,7 @@ typedef struct sp_spool {
     size_t arena_used;
     char *journal; /* the chunk being appended to */
     size_t journal_used, journal_bytes;
-    bool full;      /* there was no room once */
+    bool full;      /* there was no room once, and that is noted */
     bool finished;  /* nothing is written any more */
     bool inherited; /* this process is a forked child: memory is private, the file is the parent's */
 } sp_spool;
@@ -468,6 +468,8 @@ static bool put_note(sp_spool *spool, sp_note_kind kind, uint32_t index, const v
                      size_t count)
 {
     const size_t bytes = note_bytes(sizes, count);
+    if (kind == SP_NOTE_FULL && spool->full) return true;
+    spool->full |= kind == SP_NOTE_FULL;
     const bool room = bytes && !spool->finished && !spool->inherited && journal_room(spool, kind, bytes);
     if (room) {
         write_note((sp_note_header *)(spool->journal + spool->journal_used), bytes, kind, index, parts, sizes, count);
@@ -516,10 +518,7 @@ static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint
         *bytes = header->bytes - sizeof *header;
     }
     const int failure = errno;
-    if (memory == NULL && failure != EDQUOT && !spool->full) {
-        spool->full = true;
-        put_note(spool, SP_NOTE_FULL, 0, NULL, NULL, 0);
-    }
+    if (memory == NULL && failure != EDQUOT) put_note(spool, SP_NOTE_FULL, 0, NULL, NULL, 0);
     pthread_mutex_unlock(&spool->lock);
     errno = failure;
     return memory;

@@ -94,6 +94,7 @@ def work(number):
         with region: pass
         totals[number] += 1
 for number in range(4): threading.Thread(target=work, args=(number,), daemon=True).start()
+while not all(totals): time.sleep(0.01)  # without the GIL a busy machine takes long to begin them
 time.sleep(0.3)
 before = list(totals)
 print(*before, flush=True)

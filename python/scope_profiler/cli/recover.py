@@ -48,7 +48,10 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     else:
         output.line(printable(f"{path} holds no call that is not written"))
     if facts["incomplete"]:
-        output.line("the disk was full: later calls may have been in memory only, and are missing")
+        output.line(
+            "the disk was full, or the spool at its limit while a file was written: "
+            "later calls may have been in memory only, and are missing"
+        )
     dropped = results.metadata.get("dropped_calls")
     if dropped:
         output.line(f"the spool had reached its limit: the oldest calls were dropped to keep newer ones ({dropped})")

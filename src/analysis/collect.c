@@ -27,6 +27,8 @@ static sp_status columns_new(filling *f, const sp_run *run, bool want_lanes, sp_
     wanted[SP_COLUMN_TASK] = wanted[SP_COLUMN_AWAIT] = run->tracks_tasks;
     bool made = true;
     for (int i = 0; i < SP_COLUMN_COUNT; i++) {
+        sp_column_free(profile->columns[i], profile->call_count);
+        profile->columns[i] = NULL;
         if (wanted[i]) made = (profile->columns[i] = sp_column_alloc(profile->call_count)) != NULL && made;
     }
     if (want_lanes) made = (f->lane_keys = sp_column_alloc(profile->call_count)) != NULL && made;

@@ -34,10 +34,15 @@ typedef struct stream {
     sp_collection *collection;
     sp_profile *profile;
     const sp_chunk_source *sources;
+    const sp_stream_part *part; /* NULL: the datasets are these calls */
+    uint64_t begin, end;        /* of the calls in the datasets */
     uint64_t piece; /* calls of a chunk */
+    bool writes;    /* else only the summary is made */
+    bool sums;      /* the summary is made */
+    uint32_t own;   /* columns that calls have values for, as bits; others get their default */
     sp_chunk_writer *writer;
     row_state *rows;
-    open_chunk **chunks; /* by place in the datasets */
+    open_chunk **chunks; /* by place in the datasets, from that of the first call on */
     size_t first, last;  /* the rows of this walk */
     bool summing;        /* the first walk */
     sp_path_stream *paths;
@@ -65,6 +70,15 @@ static uint64_t bytes_of(const sp_row *row, size_t columns, uint64_t piece)
     return calls_at_once(row, piece) * (columns + 1) * sizeof(int64_t);
 }
 
+uint32_t sp_stream_columns(const sp_profile *profile, bool tree)
+{
+    uint32_t columns = 1u << SP_COLUMN_START | 1u << SP_COLUMN_END;
+    if (tree) columns |= 1u << SP_COLUMN_CALL_ID | 1u << SP_COLUMN_PARENT_ID;
+    if (profile->has_threads) columns |= 1u << SP_COLUMN_THREAD;
+    if (profile->tasks) columns |= 1u << SP_COLUMN_TASK | 1u << SP_COLUMN_AWAIT;
+    return columns;
+}
+
 uint64_t sp_stream_chunk(const sp_profile *profile, size_t columns, uint64_t most)
 {
     for (uint64_t piece = most; piece / 2 >= SMALLEST_CHUNK; piece /= 2) {
@@ -88,20 +102,39 @@ static size_t group_end(const stream *s, size_t first, size_t columns)
 
 /* ---- chunks ---- */
 
-static open_chunk *chunk_new(stream *s, uint64_t place)
+/* Where the chunk with this element is kept. */
+static open_chunk **place_of(const stream *s, uint64_t element)
+{
+    return &s->chunks[element / s->piece - s->begin / s->piece];
+}
+
+/* The first of the chunk's elements that these calls have, and how many. */
+static uint64_t first_in(const stream *s, const open_chunk *chunk)
+{
+    return chunk->first > s->begin ? chunk->first : s->begin;
+}
+
+static uint64_t count_in(const stream *s, const open_chunk *chunk)
+{
+    const uint64_t end = chunk->first + s->piece;
+    return (end < s->end ? end : s->end) - first_in(s, chunk);
+}
+
+static open_chunk *chunk_new(stream *s, uint64_t element)
 {
     open_chunk *chunk = calloc(1, sizeof *chunk);
     if (chunk == NULL) return NULL;
-    chunk->first = place * s->piece;
-    const uint64_t left = s->profile->call_count - chunk->first;
-    chunk->missing = left < s->piece ? left : s->piece;
+    chunk->first = element / s->piece * s->piece;
+    chunk->missing = count_in(s, chunk);
     bool whole = true;
     for (int c = 0; c < SP_COLUMN_COUNT; c++) {
         if (s->sources[c].name == NULL) continue;
         chunk->data[c] = sp_chunk_writer_buffer(s->writer);
         whole = whole && chunk->data[c];
+        const bool only_others = !(s->own >> c & 1);
+        for (uint64_t i = 0; only_others && chunk->data[c] && i < s->piece; i++) chunk->data[c][i] = sp_column_default((sp_column)c);
     }
-    s->chunks[place] = chunk;
+    *place_of(s, element) = chunk;
     return whole ? chunk : NULL;
 }
 
@@ -111,13 +144,27 @@ static void chunk_free(stream *s, open_chunk *chunk)
     for (int c = 0; c < SP_COLUMN_COUNT; c++) {
         if (chunk->data[c]) sp_chunk_writer_drop(s->writer, chunk->data[c]);
     }
-    s->chunks[chunk->first / s->piece] = NULL;
+    *place_of(s, chunk->first) = NULL;
     free(chunk);
+}
+
+/* Whether others have calls in the chunk too: then these are given away. */
+static bool give_edge(stream *s, const open_chunk *chunk)
+{
+    const uint64_t first = first_in(s, chunk), count = count_in(s, chunk);
+    const bool whole = first == chunk->first && (count == s->piece || s->end == s->sources[SP_COLUMN_START].count);
+    if (s->part == NULL || whole) return false;
+    for (int c = 0; c < SP_COLUMN_COUNT && s->status == SP_OK; c++) {
+        if (chunk->data[c] == NULL) continue;
+        s->status = s->part->edge(s->part->context, (sp_column)c, first, count, chunk->data[c] + (first - chunk->first), s->error);
+    }
+    return true;
 }
 
 static void write_chunk(stream *s, open_chunk *chunk, const sp_chunk_look *look)
 {
-    for (int c = 0; c < SP_COLUMN_COUNT && s->status == SP_OK; c++) {
+    const bool done = !s->writes || give_edge(s, chunk);
+    for (int c = 0; c < SP_COLUMN_COUNT && s->status == SP_OK && !done; c++) {
         if (chunk->data[c] == NULL) continue;
         s->status = sp_chunk_writer_put(s->writer, &s->sources[c], chunk->first, chunk->data[c],
                                         c == SP_COLUMN_END ? look : NULL, s->error);
@@ -147,29 +194,28 @@ static void leave_chunk(stream *s, size_t row)
     state->at = state->limit = 0;
     if (chunk == NULL) return;
     const int64_t *durations = chunk->data[SP_COLUMN_END] + state->from;
-    if (state->position - count == s->profile->rows[row].first) {
+    if (state->position - count == s->begin + s->profile->rows[row].first) {
         state->ends.first = durations[0];
         state->ends.earliest = chunk->data[SP_COLUMN_START][state->from]; /* what comes later is a step */
     }
     state->ends.last = durations[count - 1];
-    const bool whole = count == s->piece;
-    if (!whole) sum_up(state, durations, count);
+    const bool later = count == s->piece && s->writes;
+    if (s->sums && !later) sum_up(state, durations, count);
     chunk->missing -= count;
-    if (chunk->missing == 0) write_chunk(s, chunk, whole ? &state->look : NULL);
+    if (chunk->missing == 0) write_chunk(s, chunk, s->sums && later ? &state->look : NULL);
 }
 
 static bool next_chunk(stream *s, size_t row)
 {
     row_state *state = &s->rows[row];
     leave_chunk(s, row);
-    const uint64_t place = state->position / s->piece;
-    open_chunk *chunk = s->chunks[place];
-    if (chunk == NULL) chunk = chunk_new(s, place);
+    open_chunk *chunk = *place_of(s, state->position);
+    if (chunk == NULL) chunk = chunk_new(s, state->position);
     if (chunk == NULL) {
         fail_memory(s);
         return false;
     }
-    const uint64_t end = s->profile->rows[row].first + s->profile->rows[row].count;
+    const uint64_t end = s->begin + s->profile->rows[row].first + s->profile->rows[row].count;
     state->chunk = chunk;
     state->from = state->at = state->position - chunk->first;
     state->limit = end - chunk->first < s->piece ? end - chunk->first : s->piece;
@@ -188,12 +234,12 @@ static void put_call(stream *s, row_state *state, const sp_collected *call)
     data[SP_COLUMN_END][at] = sp_minus(call->end_ns, call->start_ns);
     state->last_start = call->start_ns;
     if (call->end_ns > state->ends.latest) state->ends.latest = call->end_ns;
-    if (data[SP_COLUMN_CALL_ID]) {
+    if (s->own & 1u << SP_COLUMN_CALL_ID) {
         data[SP_COLUMN_CALL_ID][at] = call->call_id;
         data[SP_COLUMN_PARENT_ID][at] = call->parent_id;
     }
-    if (data[SP_COLUMN_THREAD]) data[SP_COLUMN_THREAD][at] = call->thread;
-    if (data[SP_COLUMN_TASK]) {
+    if (s->own & 1u << SP_COLUMN_THREAD) data[SP_COLUMN_THREAD][at] = call->thread;
+    if (s->own & 1u << SP_COLUMN_TASK) {
         data[SP_COLUMN_TASK][at] = call->task;
         data[SP_COLUMN_AWAIT][at] = call->await_ns;
     }
@@ -239,8 +285,7 @@ static void solve_percentiles(stream *s)
 
 static void write_group(stream *s, bool tree, sp_summary_job *summary)
 {
-    s->spread = sp_spread_new(s->profile, s->first, s->last, summary->percentiles);
-    if (s->spread == NULL) {
+    if (s->sums && (s->spread = sp_spread_new(s->profile, s->first, s->last, summary->percentiles)) == NULL) {
         fail_memory(s);
         return;
     }
@@ -248,61 +293,97 @@ static void write_group(stream *s, bool tree, sp_summary_job *summary)
     for (size_t i = s->first; s->status == SP_OK && i < s->last; i++) leave_chunk(s, i);
     if (s->status == SP_OK) s->status = sp_chunk_writer_drain(s->writer, s->error); /* now all durations are summed up */
     if (s->status == SP_OK && !nested) s->status = sp_fail(s->error, SP_ERR_NESTING, "calls overlap without nesting");
-    if (s->status == SP_OK) solve_percentiles(s);
+    if (s->status == SP_OK && s->sums) solve_percentiles(s);
     pthread_mutex_lock(&s->lock); /* after a failure there may be durations under way */
     sp_spread_free(s->spread);
     s->spread = NULL;
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool stream_open(stream *s, const sp_pipeline *filters, bool tree, sp_summary_job *summary)
+static uint64_t chunks_touched(const stream *s)
+{
+    return s->end / s->piece - s->begin / s->piece + 1;
+}
+
+static bool summary_open(stream *s, bool tree, sp_summary_job *summary)
 {
     const sp_profile *profile = s->profile;
-    const uint64_t pieces = profile->call_count / s->piece + 1;
-    s->writer = sp_chunk_writer_new(filters, (size_t)s->piece * sizeof(int64_t), 2 * pieces);
-    s->rows = calloc(profile->row_count + 1, sizeof *s->rows);
-    s->chunks = calloc(pieces, sizeof(open_chunk *));
     summary->statistics = calloc(profile->row_count + 1, sizeof *summary->statistics);
     summary->percentiles = calloc(profile->row_count + 1, SP_PERCENTILE_COUNT * sizeof *summary->percentiles);
-    if (!s->writer || !s->rows || !s->chunks || !summary->statistics || !summary->percentiles) return false;
-    for (size_t i = 0; i < profile->row_count; i++) {
-        row_state *state = &s->rows[i];
-        *state = (row_state){.position = profile->rows[i].first, .ends = SP_ROW_ENDS_NONE, .stream = s, .look = {sum_up, state}};
-    }
+    if (!summary->statistics || !summary->percentiles) return false;
     if (!tree || !sp_summary_is_worth_paths(profile)) return true;
     int64_t threads = 0;
-    if (s->sources[SP_COLUMN_THREAD].name) {
-        for (size_t i = 0; i < profile->thread_count; i++) {
-            if (profile->threads[i].index >= threads) threads = profile->threads[i].index + 1;
-        }
+    for (size_t i = 0; i < profile->thread_count; i++) {
+        if (profile->threads[i].index >= threads) threads = profile->threads[i].index + 1;
     }
     s->paths = sp_path_stream_new(profile->row_count ? profile->rows[0].rank : 0, profile->call_count, threads);
     return s->paths != NULL;
 }
 
-sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sources[SP_COLUMN_COUNT],
-                          const sp_pipeline *filters, bool tree, sp_summary_job *summary, sp_error *error)
+static bool stream_open(stream *s, const sp_pipeline *filters)
 {
-    stream s = {.collection = collection, .profile = sp_collection_profile(collection), .sources = sources,
-                .piece = sources[SP_COLUMN_START].chunk, .summing = true, .error = error};
+    const sp_profile *profile = s->profile;
+    const uint64_t pieces = chunks_touched(s);
+    s->writer = sp_chunk_writer_new(filters, (size_t)s->piece * sizeof(int64_t), s->writes ? 2 * pieces : 0);
+    s->rows = calloc(profile->row_count + 1, sizeof *s->rows);
+    s->chunks = calloc(pieces, sizeof(open_chunk *));
+    if (!s->writer || !s->rows || !s->chunks) return false;
+    for (size_t i = 0; i < profile->row_count; i++) {
+        row_state *state = &s->rows[i];
+        *state = (row_state){.position = s->begin + profile->rows[i].first, .ends = SP_ROW_ENDS_NONE, .stream = s,
+                             .look = {sum_up, state}};
+    }
+    return true;
+}
+
+/* `s` has everything that does not follow from the collection. */
+static sp_status stream_all(stream *s, const sp_pipeline *filters, bool tree, sp_summary_job *summary)
+{
     size_t columns = 0;
-    for (int c = 0; c < SP_COLUMN_COUNT; c++) columns += sources[c].name != NULL;
-    pthread_mutex_init(&s.lock, NULL);
-    if (!stream_open(&s, filters, tree, summary)) fail_memory(&s);
-    while (s.status == SP_OK && s.last < s.profile->row_count) {
-        s.first = s.last;
-        s.last = group_end(&s, s.first, columns);
-        write_group(&s, tree, summary);
-        s.summing = false;
+    s->profile = sp_collection_profile(s->collection);
+    s->begin = s->part ? s->part->first : 0;
+    s->end = s->begin + s->profile->call_count;
+    s->piece = s->sources[SP_COLUMN_START].chunk;
+    s->summing = s->sums = summary != NULL;
+    s->own = sp_stream_columns(s->profile, tree);
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        if (s->sources[c].name) columns++;
+        else s->own &= ~(1u << c);
     }
-    for (size_t i = 0; s.status == SP_OK && i < s.profile->row_count; i++) {
-        summary->statistics[i] = sp_row_sums_statistics(&s.rows[i].sums, &s.rows[i].ends);
+    pthread_mutex_init(&s->lock, NULL);
+    if (!stream_open(s, filters) || (s->sums && !summary_open(s, tree, summary))) fail_memory(s);
+    while (s->status == SP_OK && s->last < s->profile->row_count) {
+        s->first = s->last;
+        s->last = group_end(s, s->first, columns);
+        write_group(s, tree, summary);
+        s->summing = false;
     }
-    summary->paths = sp_path_stream_finish(s.paths);
-    for (uint64_t i = 0; s.chunks && s.writer && i <= s.profile->call_count / s.piece; i++) chunk_free(&s, s.chunks[i]);
-    if (s.writer) s.status = sp_chunk_writer_finish(s.writer, s.status, error);
-    pthread_mutex_destroy(&s.lock);
-    free(s.rows);
-    free(s.chunks);
-    return s.status;
+    for (size_t i = 0; s->sums && s->status == SP_OK && i < s->profile->row_count; i++) {
+        summary->statistics[i] = sp_row_sums_statistics(&s->rows[i].sums, &s->rows[i].ends);
+    }
+    if (s->sums) summary->paths = sp_path_stream_finish(s->paths);
+    for (uint64_t i = 0; s->chunks && s->writer && i < chunks_touched(s); i++) chunk_free(s, s->chunks[i]);
+    if (s->writer) s->status = sp_chunk_writer_finish(s->writer, s->status, s->error);
+    pthread_mutex_destroy(&s->lock);
+    free(s->rows);
+    free(s->chunks);
+    return s->status;
+}
+
+sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sources[SP_COLUMN_COUNT],
+                          const sp_pipeline *filters, bool tree, sp_summary_job *summary, const sp_stream_part *part,
+                          sp_error *error)
+{
+    stream s = {.collection = collection, .sources = sources, .part = part, .writes = true, .error = error};
+    return stream_all(&s, filters, tree, summary);
+}
+
+sp_status sp_stream_sums(sp_collection *collection, bool tree, sp_summary_job *summary, sp_error *error)
+{
+    const uint64_t piece = sp_stream_chunk(sp_collection_profile(collection), 2, SP_STREAM_CHUNK);
+    sp_chunk_source sources[SP_COLUMN_COUNT] = {{0}};
+    for (int c = SP_COLUMN_START; c <= SP_COLUMN_END; c++) sources[c] = (sp_chunk_source){.name = "", .chunk = piece};
+    stream s = {.collection = collection, .sources = sources, .error = error};
+    *summary = (sp_summary_job){.profile = sp_collection_profile(collection)};
+    return stream_all(&s, &(sp_pipeline){0}, tree, summary);
 }

@@ -19,15 +19,34 @@
 /* What open chunks may take together, in bytes. */
 #define SP_STREAM_MEMORY ((uint64_t)64 << 20)
 
+/* Calls of a chunk, if nothing speaks for fewer: a column of them stays in the second-level cache while it is made and compressed. */
+#define SP_STREAM_CHUNK ((uint64_t)16 << 10)
+
+/* Which columns calls have, as bits by sp_column: of a collection's profile, whose calls nest where `tree` is set. */
+uint32_t sp_stream_columns(const sp_profile *profile, bool tree);
+
 /* Elements of a chunk, at most `most`, with which one walk is enough, for files of `columns` columns; or a few thousand. */
 uint64_t sp_stream_chunk(const sp_profile *profile, size_t columns, uint64_t most);
+
+/* The part of datasets that one of several ranks has. */
+typedef struct sp_stream_part {
+    uint64_t first; /* where its first call is in the datasets */
+    /* Gets `count` elements from `first` on, of a chunk in which other ranks have calls too: at both ends of the part. */
+    sp_status (*edge)(void *context, sp_column column, uint64_t first, uint64_t count, const int64_t *values, sp_error *error);
+    void *context;
+} sp_stream_part;
 
 /*
  * Write the calls. `sources` are the datasets by sp_column (SP_COLUMN_START gets differences, SP_COLUMN_END durations); those
  * without a name are left out; all have the same chunks. `summary` gets the statistics, percentiles and, where they are worth their place,
- * the sums by path. SP_ERR_NESTING: `tree`, and calls of a lane overlap: what was written is of no use.
+ * the sums by path; NULL: they are not made. `part` may be NULL: the datasets have these calls alone. SP_ERR_NESTING: `tree`, and calls
+ * of a lane overlap: what was written is of no use.
  */
 sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sources[SP_COLUMN_COUNT],
-                          const sp_pipeline *filters, bool tree, sp_summary_job *summary, sp_error *error);
+                          const sp_pipeline *filters, bool tree, sp_summary_job *summary, const sp_stream_part *part,
+                          sp_error *error);
+
+/* Only the summary. */
+sp_status sp_stream_sums(sp_collection *collection, bool tree, sp_summary_job *summary, sp_error *error);
 
 #endif

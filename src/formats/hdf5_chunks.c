@@ -98,6 +98,7 @@ static sp_status write_chunk(const job *made, sp_error *error)
 {
     const sp_chunk_source *source = made->source;
     if (made->status != SP_OK) return sp_fail(error, made->status, "cannot compress %s", source->name);
+    if (source->take) return source->take(source->taker, made->first, made->data, made->size, made->skipped, error);
     const hsize_t offset = made->first;
     if (H5Dwrite_chunk(source->dataset, H5P_DEFAULT, made->skipped, &offset, made->size, made->data) >= 0) return SP_OK;
     return fail_write(source, error);

@@ -25,6 +25,9 @@ typedef struct sp_chunk_source {
     bool contiguous;
     /* Put elements [first, first + count) into `out`. Called from several threads. NULL when pieces are given whole. */
     void (*fill)(const void *context, uint64_t first, uint64_t count, void *out);
+    /* Take an encoded chunk instead of the dataset, on the caller's thread; NULL: it is written. */
+    sp_status (*take)(void *taker, uint64_t first, const void *data, size_t size, uint32_t skipped, sp_error *error);
+    void *taker;
     const void *context;
 } sp_chunk_source;
 

@@ -12,6 +12,7 @@
 /* How the columns are cut into chunks, and what is applied to each. */
 typedef struct sp_remote_layout {
     uint64_t calls, chunk; /* elements of a column, of a chunk; chunk is 0 when there are no calls */
+    uint64_t most;         /* elements of a chunk at most, unless the user says how many */
     uint64_t chunks;       /* of a column */
     uint32_t columns;      /* bit c: sp_column c is there */
     sp_pipeline filters;
@@ -23,7 +24,7 @@ typedef struct sp_remote_chunk {
     uint32_t skipped; /* filters, as sp_chunk_encode says */
 } sp_remote_chunk;
 
-void sp_remote_layout_make(sp_remote_layout *layout, const sp_hdf5_options *options, uint64_t calls, uint32_t columns);
+void sp_remote_layout_make(sp_remote_layout *layout, const sp_hdf5_options *options, uint64_t calls, uint32_t columns, uint64_t most);
 
 /*
  * Write the file into `replacement`, which is begun, without its seal. `head` is a profile without calls whose rows say where

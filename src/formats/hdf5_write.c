@@ -20,7 +20,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as they are in memory");
 
-#define CHUNK_BYTES ((uint64_t)128 << 10)   /* stays in the second-level cache while it is made and compressed */
+#define CHUNK_BYTES (SP_STREAM_CHUNK * sizeof(int64_t))
 #define SMALL_BYTES ((uint64_t)4 << 10)     /* a dataset up to here is stored as it is */
 #define COMPACT_BYTES ((uint64_t)4 << 10)
 #define SMALL_INDEX_BYTES ((uint64_t)64 << 10) /* the same for what is not a column of calls */
@@ -593,6 +593,7 @@ static void put_remote_events(writer *w)
     const hid_t group = new_group(w, w->file, "events");
     sp_remote_chunk *next = w->chunks;
     uint64_t largest = 1;
+    w->chunk_bytes = layout->most * sizeof(int64_t);
     for (uint64_t i = 0; i < layout->chunks * (uint64_t)__builtin_popcount(layout->columns); i++) {
         if (next[i].size > largest) largest = next[i].size;
     }
@@ -615,28 +616,26 @@ static void put_remote_events(writer *w)
     }
     free(nothing);
     if (group >= 0) H5Gclose(group);
+    w->chunk_bytes = CHUNK_BYTES;
 }
 
-/* Whether the file gets this column. */
-static bool has_column(const writer *w, sp_column column)
+/* The columns that the file gets, as bits. */
+static uint32_t columns_of(const writer *w)
 {
-    if (column <= SP_COLUMN_END) return true;
-    if (w->collection == NULL) return w->profile->columns[column] != NULL;
-    switch (column) {
-    case SP_COLUMN_CALL_ID: case SP_COLUMN_PARENT_ID: return w->tree;
-    case SP_COLUMN_THREAD: return w->profile->has_threads;
-    case SP_COLUMN_TASK: case SP_COLUMN_AWAIT: return w->profile->tasks != NULL;
-    default: return false;
-    }
+    if (w->collection) return sp_stream_columns(w->profile, w->tree);
+    uint32_t columns = 1u << SP_COLUMN_START | 1u << SP_COLUMN_END;
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) columns |= w->profile->columns[c] ? 1u << c : 0;
+    return columns;
 }
 
 /* The datasets of the columns; those that are not there have no name. */
 static void new_columns(writer *w, hid_t group, sp_chunk_source sources[SP_COLUMN_COUNT])
 {
+    const uint32_t columns = columns_of(w);
     for (int c = 0; c < SP_COLUMN_COUNT; c++) {
         sp_chunk_source *source = &sources[c];
         *source = (sp_chunk_source){.dataset = H5I_INVALID_HID};
-        if (!has_column(w, (sp_column)c) || failed(w)) continue;
+        if (!(columns >> c & 1) || failed(w)) continue;
         *source = (sp_chunk_source){.name = column_datasets[c], .type = H5T_NATIVE_INT64, .count = w->profile->call_count,
                                     .element = sizeof(int64_t)};
         source->dataset = new_dataset(w, group, source->name, H5T_STD_I64LE, source->count, source->element, SMALL_BYTES,
@@ -675,20 +674,13 @@ static void put_columns(writer *w, sp_chunk_source sources[SP_COLUMN_COUNT])
     free(firsts);
 }
 
-static size_t column_count(const writer *w)
-{
-    size_t count = 0;
-    for (int c = 0; c < SP_COLUMN_COUNT; c++) count += has_column(w, (sp_column)c);
-    return count;
-}
-
 /* The calls of the collection. */
 static void put_collection(writer *w, sp_chunk_source sources[SP_COLUMN_COUNT])
 {
     for (int c = 0; c < SP_COLUMN_COUNT; c++) {
         if (sources[c].chunk == 0) sources[c].chunk = w->chunk_bytes / sizeof(int64_t);
     }
-    if (!failed(w)) w->status = sp_stream_calls(w->collection, sources, &w->filters, w->tree, &w->summary, w->error);
+    if (!failed(w)) w->status = sp_stream_calls(w->collection, sources, &w->filters, w->tree, &w->summary, NULL, w->error);
 }
 
 static void put_events(writer *w)
@@ -696,7 +688,7 @@ static void put_events(writer *w)
     const hid_t group = new_group(w, w->file, "events");
     sp_chunk_source sources[SP_COLUMN_COUNT];
     if (w->collection) {
-        w->chunk_bytes = sp_stream_chunk(w->profile, column_count(w), CHUNK_BYTES / sizeof(int64_t)) * sizeof(int64_t);
+        w->chunk_bytes = sp_stream_chunk(w->profile, (size_t)__builtin_popcount(columns_of(w)), SP_STREAM_CHUNK) * sizeof(int64_t);
     }
     new_columns(w, group, sources);
     if (w->collection) put_collection(w, sources);
@@ -1154,21 +1146,6 @@ sp_status sp_hdf5_write(const sp_profile *profile, const char *path, const sp_hd
     return commit(&w, &replacement, options, &io);
 }
 
-/* What was found out about the rows on the way. */
-static void keep_summary(sp_profile *profile, sp_summary_job *summary)
-{
-    for (size_t i = 0; i < profile->row_count; i++) {
-        sp_row *row = &profile->rows[i];
-        row->has_statistics = row->has_percentiles = true;
-        row->statistics = summary->statistics[i];
-        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) {
-            row->percentiles[p] = summary->percentiles[p * profile->row_count + i];
-        }
-    }
-    profile->stored_paths = summary->paths;
-    summary->paths = NULL;
-}
-
 static sp_status write_collection(sp_collection *collection, const char *path, const sp_hdf5_options *options, bool tree,
                                   sp_error *error)
 {
@@ -1182,7 +1159,7 @@ static sp_status write_collection(sp_collection *collection, const char *path, c
     profile->nested = tree;
     write_file(&w, &io);
     status = commit(&w, &replacement, options, &io);
-    if (status == SP_OK) keep_summary(profile, &w.summary);
+    if (status == SP_OK) sp_summary_job_keep(&w.summary, profile);
     sp_summary_job_free(&w.summary);
     return status;
 }
@@ -1216,11 +1193,12 @@ sp_status sp_hdf5_write_collection(sp_collection *collection, const char *path, 
 
 /* -- for several ranks -- */
 
-void sp_remote_layout_make(sp_remote_layout *layout, const sp_hdf5_options *options, uint64_t calls, uint32_t columns)
+void sp_remote_layout_make(sp_remote_layout *layout, const sp_hdf5_options *options, uint64_t calls, uint32_t columns, uint64_t most)
 {
     writer w = {0};
     choose_filters(&w, options ? options : &usual);
-    *layout = (sp_remote_layout){.calls = calls, .columns = columns, .filters = w.filters};
+    w.chunk_bytes = most * sizeof(int64_t);
+    *layout = (sp_remote_layout){.calls = calls, .most = most, .columns = columns, .filters = w.filters};
     layout->filters.element = sizeof(int64_t);
     if (calls == 0) return;
     layout->chunk = chunk_elements(&w, calls, sizeof(int64_t));

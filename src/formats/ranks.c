@@ -10,6 +10,7 @@
 
 #include "analysis/merge.h"
 #include "analysis/wrap.h"
+#include "formats/call_stream.h"
 #include "formats/file_bytes.h"
 #include "formats/file_seal.h"
 #include "formats/hdf5_remote.h"
@@ -237,17 +238,30 @@ typedef struct made_chunk {
     uint64_t skipped;
 } made_chunk;
 
+/* A compressed chunk until it goes into the file. */
+typedef struct held_chunk {
+    char *data;     /* or NULL: */
+    uint64_t place; /* in the spill */
+} held_chunk;
+
 typedef struct job {
     sp_comm *comm;
     sp_profile *profile;
+    sp_collection *collection; /* where its calls are; NULL: in its columns */
+    bool tree;                 /* the collection's calls nest */
+    sp_summary_job sums;
     const char *path;
     const sp_hdf5_options *options;
     sp_report report;
     sp_remote_layout layout;
     uint64_t *firsts; /* of each rank's calls, and one more: calls in all */
-    made_chunk *made; /* this rank's */
-    char **data;      /* of each */
+    made_chunk *made;   /* this rank's */
+    held_chunk *held;   /* each of them */
     size_t made_count, made_room;
+    uint64_t held_bytes, spilled, largest; /* in memory, in the spill, and of a chunk there */
+    sp_replacement spill;
+    bool spills; /* it was begun */
+    int64_t *before[SP_COLUMN_COUNT], *behind[SP_COLUMN_COUNT]; /* of a collection's calls: those in chunks that are not its own */
     sp_remote_chunk *chunks; /* rank 0: all */
     uint64_t *places;        /* all */
     uint64_t file_size;
@@ -305,24 +319,34 @@ static sp_process_info *set_clock(sp_process_info *out, const sp_process_info *p
     return out;
 }
 
-/* What rank 0 has to know of a profile: all but its calls. Sums by row and call path are made here, in parallel. */
-static sp_status pack_head(const sp_profile *profile, const sp_sync_point *clock, sp_bytes *out, sp_error *error)
+/* Sums by row and call path, on all ranks at once. Calls that overlap are nested from columns, where they are not many. */
+static sp_status sum_up(job *j, sp_error *error)
 {
-    sp_summary_job sums;
-    sp_profile *head = sp_profile_copy((sp_profile *)profile, true);
-    if (head == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for a profile");
-    sp_summary_job_begin(&sums, profile);
-    sp_status status = sp_summary_job_wait(&sums);
-    if (status != SP_OK) sp_fail(error, status, "out of memory for the sums of a profile");
-    for (size_t i = 0; status == SP_OK && i < head->row_count; i++) {
-        sp_row *row = &head->rows[i];
-        row->has_statistics = row->has_percentiles = true;
-        row->statistics = sums.statistics[i];
-        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) row->percentiles[p] = sums.percentiles[p * head->row_count + i];
+    if (j->collection) {
+        sp_status status = sp_stream_sums(j->collection, true, &j->sums, error);
+        j->tree = status == SP_OK;
+        if (status != SP_ERR_NESTING) return status;
+        sp_summary_job_free(&j->sums);
+        if (j->profile->call_count > SP_NEST_CALLS_MAX) return sp_stream_sums(j->collection, false, &j->sums, error);
+        status = sp_collection_columns(j->collection, 0, NULL, error);
+        if (status != SP_OK) return status;
+        j->collection = NULL;
     }
+    sp_summary_job_begin(&j->sums, j->profile);
+    const sp_status status = sp_summary_job_wait(&j->sums);
+    return status == SP_OK ? status : sp_fail(error, status, "out of memory for the sums of a profile");
+}
+
+/* What rank 0 has to know of a profile: all but its calls. */
+static sp_status pack_head(const job *j, const sp_sync_point *clock, sp_bytes *out, sp_error *error)
+{
+    sp_profile *head = sp_profile_copy(j->profile, true);
+    if (head == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for a profile");
+    sp_status status = SP_OK;
+    sp_summary_job_tell_rows(&j->sums, head);
     sp_process_info *const processes = head->processes;
     sp_process_info *clocked = NULL;
-    if (status == SP_OK && clock->error_ns != SP_UNKNOWN && head->process_count == 1) {
+    if (clock->error_ns != SP_UNKNOWN && head->process_count == 1) {
         clocked = malloc(sizeof *clocked);
         if (clocked == NULL) status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for a profile");
         else head->processes = set_clock(clocked, processes, clock);
@@ -331,7 +355,7 @@ static sp_status pack_head(const sp_profile *profile, const sp_sync_point *clock
     int64_t *columns[SP_COLUMN_COUNT];
     memcpy(columns, head->columns, sizeof columns);
     memset(head->columns, 0, sizeof head->columns);
-    head->stored_paths = sums.paths;
+    head->stored_paths = j->sums.paths;
     head->summary_only = true;
     if (status == SP_OK) status = pack(head, out, error);
     memcpy(head->columns, columns, sizeof columns);
@@ -339,15 +363,27 @@ static sp_status pack_head(const sp_profile *profile, const sp_sync_point *clock
     head->processes = processes;
     free(clocked);
     sp_profile_release(head);
-    sp_summary_job_free(&sums);
     return status;
 }
 
-static uint32_t columns_of(const sp_profile *profile)
+/* What the plan needs to know of each rank. */
+typedef struct rank_facts {
+    int32_t rank;
+    uint32_t columns;
+    uint64_t most; /* elements of a chunk */
+} rank_facts;
+
+static rank_facts facts_of(const job *j)
 {
-    uint32_t columns = 1u << SP_COLUMN_START | 1u << SP_COLUMN_END;
-    for (int c = 0; c < SP_COLUMN_COUNT; c++) columns |= profile->columns[c] ? 1u << c : 0;
-    return columns;
+    rank_facts facts = {.rank = j->comm->rank, .most = SP_STREAM_CHUNK};
+    if (j->collection) {
+        facts.columns = sp_stream_columns(j->profile, j->tree);
+        facts.most = sp_stream_chunk(j->profile, (size_t)__builtin_popcount(facts.columns), SP_STREAM_CHUNK);
+        return facts;
+    }
+    facts.columns = 1u << SP_COLUMN_START | 1u << SP_COLUMN_END;
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) facts.columns |= j->profile->columns[c] ? 1u << c : 0;
+    return facts;
 }
 
 /* Rank 0: where each row's and each rank's calls lie. */
@@ -370,23 +406,25 @@ static void share_heads(job *j)
     sp_bytes head = {0}, facts = {0};
     sp_error error;
     sp_sync_point clock;
-    const uint32_t own[2] = {(uint32_t)comm->rank, columns_of(j->profile)};
     sync_clocks(comm, j->profile->process_count ? j->profile->processes[0].clock_domain : 0, &clock, &j->report);
     if (comm->rank == 0) clock.error_ns = SP_UNKNOWN; /* it keeps the calendar as its reference */
     j->firsts = calloc((size_t)comm->size + 1, sizeof *j->firsts);
     if (j->firsts == NULL) note_memory(j);
-    else note(j, pack_head(j->profile, &clock, &head, &error), &error);
+    if (!failed(j)) note(j, sum_up(j, &error), &error);
+    if (!failed(j)) note(j, pack_head(j, &clock, &head, &error), &error);
     if (failed(j)) sp_bytes_free(&head);
     sp_comm_gather(comm, &j->report, &head, join_children, NULL);
-    if (!sp_bytes_add(&facts, own, sizeof own)) note_memory(j);
+    const rank_facts own = facts_of(j);
+    if (!sp_bytes_add(&facts, &own, sizeof own)) note_memory(j);
     gather(j, &facts);
     if (comm->rank == 0 && !failed(j)) {
         sp_bytes ranks = {0};
-        uint32_t columns = 0, fact[2];
+        rank_facts all = {.most = SP_STREAM_CHUNK}, fact;
         for (size_t at = 0; at + sizeof fact <= facts.size; at += sizeof fact) {
-            memcpy(fact, facts.data + at, sizeof fact);
-            columns |= fact[1];
-            if (!sp_bytes_add(&ranks, fact, sizeof fact[0])) note_memory(j);
+            memcpy(&fact, facts.data + at, sizeof fact);
+            all.columns |= fact.columns;
+            if (fact.most && fact.most < all.most) all.most = fact.most;
+            if (!sp_bytes_add(&ranks, &fact.rank, sizeof fact.rank)) note_memory(j);
         }
         sp_status status = unpack(&head, &j->head, &error);
         for (size_t i = 0; status == SP_OK && i < j->head->row_count; i++) {
@@ -397,7 +435,7 @@ static void share_heads(job *j)
         note(j, status, &error);
         if (!failed(j)) {
             place_rows(j);
-            sp_remote_layout_make(&j->layout, j->options, j->firsts[comm->size], columns);
+            sp_remote_layout_make(&j->layout, j->options, j->firsts[comm->size], all.columns, all.most);
         }
         sp_bytes_free(&ranks);
     }
@@ -452,26 +490,77 @@ static int owner_of(const job *j, uint64_t element)
     return low;
 }
 
+/* What compressed chunks may take in memory; those beyond it wait in a file without a name beside the output. */
+#define HELD_BYTES ((uint64_t)16 << 20)
+
+static bool spill_chunk(job *j, const void *data, size_t size, held_chunk *held)
+{
+    if (!j->spills) {
+        if (sp_replace_begin(&j->spill, j->path, NULL) != SP_OK) return false;
+        unlink(j->spill.temporary);
+        j->spills = true;
+    }
+    if (sp_file_write(j->spill.fd, data, size, j->spilled) < 0) return false;
+    held->place = j->spilled;
+    j->spilled += size;
+    if (size > j->largest) j->largest = size;
+    return true;
+}
+
+/* Where a chunk cannot be spilled, on a full disk or without the directory, it stays in memory. */
 static bool keep_chunk(job *j, uint64_t index, const void *data, size_t size, uint32_t skipped)
 {
     if (j->made_count == j->made_room) {
         const size_t room = j->made_room ? 2 * j->made_room : 16;
         made_chunk *made = realloc(j->made, room * sizeof *made);
         if (made) j->made = made;
-        char **held = realloc(j->data, room * sizeof *held);
-        if (held) j->data = held;
-        if (made == NULL || held == NULL) return false;
+        held_chunk *all = realloc(j->held, room * sizeof *all);
+        if (all) j->held = all;
+        if (made == NULL || all == NULL) return false;
         j->made_room = room;
     }
-    char *copy = malloc(size);
-    if (copy == NULL) return false;
-    memcpy(copy, data, size);
+    held_chunk held = {0};
+    const bool full = j->collection && j->held_bytes + size > HELD_BYTES;
+    if (!full || !spill_chunk(j, data, size, &held)) {
+        held.data = malloc(size);
+        if (held.data == NULL) return false;
+        memcpy(held.data, data, size);
+        j->held_bytes += size;
+    }
     j->made[j->made_count] = (made_chunk){index, size, skipped};
-    j->data[j->made_count++] = copy;
+    j->held[j->made_count++] = held;
     return true;
 }
 
-/* Fill `values` beyond this rank's own calls, up to `end`, with what later ranks send. */
+/* The bytes of a chunk, in `buffer` if they have to be fetched. NULL with errno. */
+static const char *fetch_chunk(const job *j, size_t at, char *buffer)
+{
+    if (j->held[at].data) return j->held[at].data;
+    return sp_file_read(j->spill.fd, buffer, j->made[at].size, j->held[at].place) == 0 ? buffer : NULL;
+}
+
+/* Which elements of a column are this rank's, and which chunks: those that begin with one of them. */
+typedef struct span {
+    uint64_t first, after; /* elements */
+    uint64_t begin, end;   /* chunks */
+    uint64_t head;         /* elements before the first of these chunks, which an earlier rank compresses */
+    uint64_t tail;         /* elements in the last, if it has some of later ranks too; else 0 */
+} span;
+
+static span span_of(const job *j)
+{
+    const uint64_t chunk = j->layout.chunk;
+    span s = {.first = j->firsts[j->comm->rank], .after = j->firsts[j->comm->rank + 1]};
+    if (s.first == s.after) return s;
+    s.begin = (s.first + chunk - 1) / chunk;
+    s.end = (s.after + chunk - 1) / chunk;
+    s.head = s.begin < s.end ? s.begin * chunk - s.first : s.after - s.first;
+    const bool shared = s.begin < s.end && s.end * chunk > s.after && s.after < j->layout.calls;
+    s.tail = shared ? s.after - (s.end - 1) * chunk : 0;
+    return s;
+}
+
+/* Fill `values`, which begin at element `from`, beyond this rank's own calls, up to `end`, with what later ranks send. */
 static sp_status receive_rest(job *j, int64_t *values, uint64_t from, uint64_t end, sp_error *error)
 {
     sp_status status = SP_OK;
@@ -490,54 +579,123 @@ static sp_status receive_rest(job *j, int64_t *values, uint64_t from, uint64_t e
     return status;
 }
 
-/* The chunks of one column that begin in this rank's calls; the calls before the first of them go to an earlier rank. */
-static sp_status make_column(job *j, sp_coder *coder, sp_column column, uint64_t column_number, sp_error *error)
+/* Compress and keep a chunk of the column; `raw`, with room for a chunk, is overwritten. */
+static sp_status make_chunk(job *j, sp_coder *coder, uint64_t column_number, uint64_t chunk, int64_t *raw, char *encoded,
+                            sp_error *error)
 {
     const sp_remote_layout *layout = &j->layout;
-    const uint64_t first = j->firsts[j->comm->rank], after = j->firsts[j->comm->rank + 1], chunk = layout->chunk;
-    if (first == after) return SP_OK;
-    const uint64_t begin = (first + chunk - 1) / chunk, end = (after + chunk - 1) / chunk; /* chunks that begin here */
-    const uint64_t head = begin < end ? begin * chunk - first : after - first;
-    const uint64_t reach = end * chunk < layout->calls ? end * chunk : layout->calls; /* end of the last chunk's calls */
-    int64_t *values = malloc((begin < end ? reach - first : after - first) * sizeof *values);
-    const size_t bytes = (size_t)chunk * sizeof *values;
-    int64_t *raw = malloc(bytes);
-    char *encoded = malloc(sp_encoded_bound(bytes));
-    sp_status status = values && raw && encoded ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for a column");
-    if (status == SP_OK) make_values(j->profile, column, values);
-    if (status == SP_OK && head) {
-        const int owner = owner_of(j, first / chunk * chunk);
-        status = sp_comm_send(j->comm, owner, values, head * sizeof *values, j->comm->patience, error);
+    const uint64_t left = layout->calls - chunk * layout->chunk, count = left < layout->chunk ? left : layout->chunk;
+    const size_t bytes = (size_t)layout->chunk * sizeof *raw;
+    size_t size;
+    uint32_t skipped;
+    memset(raw + count, 0, bytes - count * sizeof *raw);
+    sp_status status = sp_chunk_encode(coder, &layout->filters, raw, bytes, encoded, &size, &skipped);
+    if (status == SP_OK && !keep_chunk(j, column_number * layout->chunks + chunk, encoded, size, skipped)) status = SP_ERR_NO_MEMORY;
+    return status == SP_OK ? SP_OK : sp_fail(error, status, "cannot compress calls");
+}
+
+/* The ends of one column: the calls before this rank's first chunk go to an earlier rank, those that its last one misses come. */
+static sp_status settle_ends(job *j, const span *s, sp_coder *coder, uint64_t column_number, const int64_t *head,
+                             const int64_t *tail, int64_t *raw, char *encoded, sp_error *error)
+{
+    const uint64_t chunk = j->layout.chunk;
+    sp_status status = SP_OK;
+    if (s->head) {
+        const int owner = owner_of(j, s->first / chunk * chunk);
+        status = sp_comm_send(j->comm, owner, head, s->head * sizeof *head, j->comm->patience, error);
     }
-    if (status == SP_OK && begin < end && reach > after) status = receive_rest(j, values, first, reach, error);
-    for (uint64_t c = begin; c < end && status == SP_OK; c++) {
-        const uint64_t left = layout->calls - c * chunk, count = left < chunk ? left : chunk;
-        size_t size;
-        uint32_t skipped;
-        memcpy(raw, values + (c * chunk - first), count * sizeof *raw);
-        memset(raw + count, 0, bytes - count * sizeof *raw);
-        status = sp_chunk_encode(coder, &layout->filters, raw, bytes, encoded, &size, &skipped);
-        if (status == SP_OK && !keep_chunk(j, column_number * layout->chunks + c, encoded, size, skipped)) {
-            status = SP_ERR_NO_MEMORY;
-        }
-        if (status != SP_OK) sp_fail(error, status, "cannot compress calls");
+    if (s->tail == 0 || status != SP_OK) return status;
+    const uint64_t from = (s->end - 1) * chunk, reach = s->end * chunk < j->layout.calls ? s->end * chunk : j->layout.calls;
+    memcpy(raw, tail, s->tail * sizeof *raw);
+    status = receive_rest(j, raw, from, reach, error);
+    return status == SP_OK ? make_chunk(j, coder, column_number, s->end - 1, raw, encoded, error) : status;
+}
+
+/* One column of the profile. */
+static sp_status make_column(job *j, const span *s, sp_coder *coder, sp_column column, uint64_t column_number, int64_t *raw,
+                             char *encoded, sp_error *error)
+{
+    const uint64_t chunk = j->layout.chunk;
+    int64_t *values = malloc((s->after - s->first) * sizeof *values);
+    if (values == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for a column");
+    make_values(j->profile, column, values);
+    const uint64_t last = s->end * chunk - s->first - chunk; /* where the last chunk begins */
+    sp_status status = settle_ends(j, s, coder, column_number, values, values + (s->tail ? last : 0), raw, encoded, error);
+    for (uint64_t c = s->begin; c < s->end - (s->tail > 0) && status == SP_OK; c++) {
+        const uint64_t left = s->after - c * chunk, count = left < chunk ? left : chunk;
+        memcpy(raw, values + (c * chunk - s->first), count * sizeof *raw);
+        status = make_chunk(j, coder, column_number, c, raw, encoded, error);
     }
     free(values);
-    free(raw);
-    free(encoded);
     return status;
+}
+
+/* -- the same of a collection -- */
+
+/* Where the chunks of one column go. */
+typedef struct column_taker {
+    job *job;
+    uint64_t number; /* of the column */
+} column_taker;
+
+static sp_status take_chunk(void *taker, uint64_t first, const void *data, size_t size, uint32_t skipped, sp_error *error)
+{
+    const column_taker *t = taker;
+    const sp_remote_layout *layout = &t->job->layout;
+    if (keep_chunk(t->job, t->number * layout->chunks + first / layout->chunk, data, size, skipped)) return SP_OK;
+    return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory writing %s", t->job->path);
+}
+
+static sp_status take_end(void *context, sp_column column, uint64_t first, uint64_t count, const int64_t *values, sp_error *error)
+{
+    job *j = context;
+    int64_t **end = first % j->layout.chunk ? &j->before[column] : &j->behind[column];
+    *end = malloc(count * sizeof *values);
+    if (*end == NULL) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory writing %s", j->path);
+    memcpy(*end, values, count * sizeof *values);
+    return SP_OK;
+}
+
+/* All columns, but for their ends, which are left in j->before and j->behind. */
+static sp_status stream_columns(job *j, const span *s, sp_error *error)
+{
+    const sp_remote_layout *layout = &j->layout;
+    const sp_stream_part part = {.first = s->first, .edge = take_end, .context = j};
+    sp_chunk_source sources[SP_COLUMN_COUNT] = {{0}};
+    column_taker takers[SP_COLUMN_COUNT];
+    uint64_t number = 0;
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        if (!(layout->columns >> c & 1)) continue;
+        takers[c] = (column_taker){j, number++};
+        sources[c] = (sp_chunk_source){.name = "calls", .count = layout->calls, .chunk = layout->chunk, .element = sizeof(int64_t),
+                                       .take = take_chunk, .taker = &takers[c]};
+    }
+    return sp_stream_calls(j->collection, sources, &layout->filters, j->tree, NULL, &part, error);
 }
 
 static void make_chunks(job *j)
 {
+    const span s = span_of(j);
+    if (failed(j) || s.first == s.after) return;
+    const size_t bytes = (size_t)j->layout.chunk * sizeof(int64_t);
     sp_coder *coder = sp_coder_new();
+    int64_t *raw = malloc(bytes);
+    char *encoded = malloc(sp_encoded_bound(bytes));
     sp_error error;
     uint64_t number = 0;
-    if (coder == NULL) note_memory(j);
-    for (int c = 0; c < SP_COLUMN_COUNT && !failed(j) && j->layout.calls; c++) {
-        if (j->layout.columns >> c & 1) note(j, make_column(j, coder, (sp_column)c, number++, &error), &error);
+    if (coder == NULL || raw == NULL || encoded == NULL) note_memory(j);
+    if (j->collection && !failed(j)) note(j, stream_columns(j, &s, &error), &error);
+    for (int c = 0; c < SP_COLUMN_COUNT && !failed(j); c++) {
+        if (!(j->layout.columns >> c & 1)) continue;
+        const sp_status status = j->collection
+            ? settle_ends(j, &s, coder, number, j->before[c], j->behind[c], raw, encoded, &error)
+            : make_column(j, &s, coder, (sp_column)c, number, raw, encoded, &error);
+        note(j, status, &error);
+        number++;
     }
     sp_coder_free(coder);
+    free(raw);
+    free(encoded);
 }
 
 /* -- 4: sizes, and rank 0's file -- */
@@ -635,12 +793,27 @@ static sp_status put_at(job *j, const char *data, uint64_t size, uint64_t place,
     return sp_fail_errno(error, SP_ERR_IO, "cannot write %s", j->path);
 }
 
+/* Hand each of this rank's chunks to `use`. */
+static sp_status each_chunk(job *j, sp_status (*use)(job *j, size_t at, const char *data, sp_error *error), sp_error *error)
+{
+    char *buffer = malloc(j->largest + 1);
+    sp_status status = buffer ? SP_OK : sp_fail(error, SP_ERR_NO_MEMORY, "out of memory writing %s", j->path);
+    for (size_t i = 0; i < j->made_count && status == SP_OK; i++) {
+        const char *data = fetch_chunk(j, i, buffer);
+        status = data ? use(j, i, data, error) : sp_fail_errno(error, SP_ERR_IO, "cannot write %s", j->path);
+    }
+    free(buffer);
+    return status;
+}
+
+static sp_status put_chunk(job *j, size_t at, const char *data, sp_error *error)
+{
+    return put_at(j, data, j->made[at].size, j->places[j->made[at].index], error);
+}
+
 static sp_status put_own(job *j, sp_error *error)
 {
-    sp_status status = SP_OK;
-    for (size_t i = 0; i < j->made_count && status == SP_OK; i++) {
-        status = put_at(j, j->data[i], j->made[i].size, j->places[j->made[i].index], error);
-    }
+    sp_status status = each_chunk(j, put_chunk, error);
     /* Rank 0 makes the file durable, but on a network file system only this host knows what this rank wrote. */
     if (status == SP_OK && j->made_count && j->comm->rank && fsync(j->fd) < 0 && errno != EINVAL) {
         status = sp_fail_errno(error, SP_ERR_IO, "cannot write %s", j->path);
@@ -666,19 +839,17 @@ static sp_status put_for(job *j, int rank, uint64_t count, sp_error *error)
     return status;
 }
 
-static sp_status send_own(job *j, sp_error *error)
+static sp_status send_chunk(job *j, size_t at, const char *data, sp_error *error)
 {
-    sp_status status = SP_OK;
-    for (size_t i = 0; i < j->made_count && status == SP_OK; i++) {
-        sp_bytes chunk = {0};
-        const uint64_t *place = &j->places[j->made[i].index];
-        if (sp_bytes_add(&chunk, place, sizeof *place) && sp_bytes_add(&chunk, j->data[i], j->made[i].size)) {
-            status = sp_comm_send(j->comm, 0, chunk.data, chunk.size, j->comm->patience * j->comm->size, error);
-        } else {
-            status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory writing %s", j->path);
-        }
-        sp_bytes_free(&chunk);
+    sp_bytes chunk = {0};
+    const uint64_t *place = &j->places[j->made[at].index];
+    sp_status status = SP_ERR_NO_MEMORY;
+    if (sp_bytes_add(&chunk, place, sizeof *place) && sp_bytes_add(&chunk, data, j->made[at].size)) {
+        status = sp_comm_send(j->comm, 0, chunk.data, chunk.size, j->comm->patience * j->comm->size, error);
+    } else {
+        sp_fail(error, status, "out of memory writing %s", j->path);
     }
+    sp_bytes_free(&chunk);
     return status;
 }
 
@@ -695,7 +866,7 @@ static void put_chunks(job *j)
         uint64_t other[2];
         memcpy(other, blind.data + at, sizeof other);
         if (j->comm->rank == 0) note(j, put_for(j, (int)other[0], other[1], &error), &error);
-        else if (j->comm->rank == (int)other[0]) note(j, send_own(j, &error), &error);
+        else if (j->comm->rank == (int)other[0]) note(j, each_chunk(j, send_chunk, &error), &error);
     }
     sp_bytes_free(&blind);
 }
@@ -749,13 +920,37 @@ static void publish(job *j)
 static void free_job(job *j)
 {
     if (j->comm->rank != 0 && j->fd >= 0) close(j->fd);
-    for (size_t i = 0; i < j->made_count; i++) free(j->data[i]);
-    free(j->data);
+    for (size_t i = 0; i < j->made_count; i++) free(j->held[i].data);
+    for (int c = 0; c < SP_COLUMN_COUNT; c++) {
+        free(j->before[c]);
+        free(j->behind[c]);
+    }
+    if (j->spills) sp_replace_abort(&j->spill);
+    sp_summary_job_free(&j->sums);
+    free(j->held);
     free(j->made);
     free(j->chunks);
     free(j->places);
     free(j->firsts);
     sp_profile_release(j->head);
+}
+
+/* `j` has what to write, and where. */
+static sp_status write_together(job *j, bool *written, sp_report *report, sp_error *error)
+{
+    share_heads(j);
+    share_plan(j);
+    if (!j->over) {
+        make_chunks(j);
+        write_file(j);
+        share_places(j);
+    }
+    if (!j->over) put_chunks(j);
+    if (!j->over) seal(j);
+    publish(j);
+    *written = !j->over;
+    if (report) *report = j->report;
+    return sp_report_fail(&j->report, error);
 }
 
 sp_status sp_ranks_write(sp_comm *comm, sp_profile *profile, const char *path, const sp_hdf5_options *options,
@@ -766,19 +961,21 @@ sp_status sp_ranks_write(sp_comm *comm, sp_profile *profile, const char *path, c
     if (profile->summary_only) {
         note(&j, sp_fail(&problem, SP_ERR_INVALID, "cannot write %s: the profile was read without its calls", path), &problem);
     }
-    share_heads(&j);
-    share_plan(&j);
-    if (!j.over) {
-        make_chunks(&j);
-        write_file(&j);
-        share_places(&j);
+    const sp_status status = write_together(&j, written, report, error);
+    free_job(&j);
+    return status;
+}
+
+sp_status sp_ranks_write_collection(sp_comm *comm, sp_collection *collection, const char *path, const sp_hdf5_options *options,
+                                    bool *written, sp_report *report, sp_error *error)
+{
+    job j = {.comm = comm, .profile = sp_collection_profile(collection), .collection = collection, .path = path,
+             .options = options, .fd = -1};
+    const sp_status status = write_together(&j, written, report, error);
+    if (*written) {
+        sp_summary_job_keep(&j.sums, j.profile);
+        j.profile->summary_only = true;
     }
-    if (!j.over) put_chunks(&j);
-    if (!j.over) seal(&j);
-    publish(&j);
-    *written = !j.over;
-    if (report) *report = j.report;
-    const sp_status status = sp_report_fail(&j.report, error);
     free_job(&j);
     return status;
 }

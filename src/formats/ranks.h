@@ -15,12 +15,15 @@
  *   6 puts its chunks there (pwrite)       ──tree──>  puts them there for ranks that do not see the file
  *   7 checksum of its share of the file    ──tree──>  the seal; makes the file durable and renames it
  *
- * What rank 0 holds grows with the rows and lanes of all ranks, and with 24 bytes a chunk, not with the calls. A rank
- * holds its own calls, one column of them twice, and its compressed chunks. docs/distributed.md has the costs.
+ * What rank 0 holds grows with the rows and lanes of all ranks, and with 24 bytes a chunk, not with the calls. A rank that
+ * gives a profile holds its calls, one column of them twice, and its compressed chunks. One that gives a collection holds a
+ * few chunks (call_stream.h): it walks over its calls twice, for 1 and for 3, and keeps compressed chunks in a file without a
+ * name until 6. docs/distributed.md has the costs.
  */
 #ifndef SP_FORMATS_RANKS_H
 #define SP_FORMATS_RANKS_H
 
+#include "analysis/collection.h"
 #include "analysis/profile.h"
 #include "core/clock.h"
 #include "core/comm.h"
@@ -47,5 +50,12 @@ sp_status sp_ranks_collect(sp_comm *comm, sp_profile *profile, sp_profile **out,
  */
 sp_status sp_ranks_write(sp_comm *comm, sp_profile *profile, const char *path, const sp_hdf5_options *options,
                          bool *written, sp_report *report, sp_error *error);
+
+/*
+ * The same with the calls of a collection, which stays to be ended; ranks may do one or the other. If they are written, the
+ * collection's profile has its statistics, percentiles and sums by path, and is summary_only.
+ */
+sp_status sp_ranks_write_collection(sp_comm *comm, sp_collection *collection, const char *path, const sp_hdf5_options *options,
+                                    bool *written, sp_report *report, sp_error *error);
 
 #endif

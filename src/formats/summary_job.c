@@ -78,3 +78,20 @@ void sp_summary_job_free(sp_summary_job *job)
     free(job->percentiles);
     sp_path_summary_free(job->paths);
 }
+
+void sp_summary_job_tell_rows(const sp_summary_job *job, sp_profile *profile)
+{
+    for (size_t i = 0; i < profile->row_count; i++) {
+        sp_row *row = &profile->rows[i];
+        row->has_statistics = row->has_percentiles = true;
+        row->statistics = job->statistics[i];
+        for (size_t p = 0; p < SP_PERCENTILE_COUNT; p++) row->percentiles[p] = job->percentiles[p * profile->row_count + i];
+    }
+}
+
+void sp_summary_job_keep(sp_summary_job *job, sp_profile *profile)
+{
+    sp_summary_job_tell_rows(job, profile);
+    profile->stored_paths = job->paths;
+    job->paths = NULL;
+}

@@ -33,4 +33,8 @@ void sp_summary_job_begin(sp_summary_job *job, const sp_profile *profile);
 sp_status sp_summary_job_wait(sp_summary_job *job);
 void sp_summary_job_free(sp_summary_job *job); /* waits */
 
+/* Statistics and percentiles of the rows become the profile's; with the second also the sums by path, which the job gives up. */
+void sp_summary_job_tell_rows(const sp_summary_job *job, sp_profile *profile);
+void sp_summary_job_keep(sp_summary_job *job, sp_profile *profile);
+
 #endif

@@ -355,12 +355,11 @@ static sp_status write_with_others(void *context, sp_collection *collection, con
     together *t = context;
     t->whole = sp_profile_share(sp_collection_profile(collection));
     t->met = true;
-    sp_status status = sp_collection_columns(collection, 0, NULL, error);
-    status = sp_native_meet(t->link, status, &t->team, error);
+    sp_status status = sp_native_meet(t->link, SP_OK, &t->team, error);
     if (status == SP_OK) {
         /* Without memory for the description the calls are worth more: the others wait for them. */
         (void)describe(t->profiler, &t->team, t->whole);
-        status = sp_native_write_ranks(&t->team, t->whole, t->path, &t->written, error);
+        status = sp_native_write_ranks(&t->team, collection, t->path, &t->written, error);
     }
     if (!t->written && t->team.comm.cut_off) { /* rank 0 is lost: a file of its own */
         (void)describe(t->profiler, NULL, t->whole);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "analysis/collection.h"
 #include "analysis/merge.h"
+#include "analysis/path_summary.h"
+#include "core/run.h"
 #include "formats/ranks.h"
 
 /* -- mailboxes: one queue a pair of ranks that talk -- */
@@ -143,11 +147,61 @@ static sp_profile *make_profile(const shape *s, int rank)
     return p;
 }
 
+/* -- what a rank records itself -- */
+
+typedef struct recorded {
+    sp_switch gate;
+    sp_run *run;
+    sp_collection *collection;
+} recorded;
+
+typedef enum nesting { NESTED, OVERLAPPING } nesting;
+
+/* Uneven, and some none. */
+static int pairs_of(const shape *s, int rank, int region)
+{
+    return (rank + region) % 4 == 3 ? 0 : s->calls + (s->calls ? rank : 0);
+}
+
+/* Pairs of regions, the second inside the first, or ending behind it; a call that stays open is around them on even ranks. */
+static void record(recorded *r, const shape *s, int rank, nesting how)
+{
+    const sp_run_options options = {.tracks_threads = s->lanes && rank % 2, .tracks_tasks = s->lanes && rank % 3 == 0};
+    sp_error error;
+    uint32_t ids[8], around;
+    if (sp_run_open(&options, &r->gate, &r->run, &error) != SP_OK) abort();
+    for (int i = 0; i < s->regions; i++) {
+        char name[32];
+        snprintf(name, sizeof name, i == 0 ? "own of %d" : "region %d", i == 0 ? rank : (i + rank) % s->regions + 1);
+        sp_run_region(r->run, name, NULL, -1, NULL, NULL, &ids[i], NULL);
+    }
+    sp_run_region(r->run, "around", NULL, -1, NULL, NULL, &around, NULL);
+    sp_log *log = sp_run_log(r->run);
+    if (rank % 2 == 0) sp_log_enter(log, around);
+    for (int i = 0; i + 1 < s->regions; i++) {
+        for (int k = 0; k < pairs_of(s, rank, i); k++) {
+            sp_slot *outer = sp_log_enter(log, ids[i]), *inner = sp_log_enter(log, ids[i + 1]);
+            sp_log_exit(log, how == NESTED ? inner : outer);
+            sp_log_exit(log, how == NESTED ? outer : inner);
+        }
+    }
+    if (sp_collection_begin_last(r->run, (uint32_t)rank, 0, &r->collection, &error) != SP_OK) abort();
+    if (sp_collection_mark_open(r->collection, &error) != SP_OK) abort();
+}
+
+static void forget(recorded *r)
+{
+    sp_collection_abandon(r->collection);
+    sp_run_drop(r->run);
+}
+
 /* -- running a world -- */
 
 typedef struct member {
     world *w;
     const shape *s;
+    recorded *runs; /* of each rank, to be recorded and written; NULL: they have profiles */
+    nesting how;    /* of odd ranks; the others nest */
     const char *path; /* NULL: in memory */
     const sp_hdf5_options *options;
     double patience;
@@ -165,6 +219,12 @@ static void *live(void *argument)
     if (m->rank == m->w->dead) return NULL;
     sp_comm comm = {.rank = m->rank, .size = m->w->size, .patience = m->patience, .send = mail_send, .receive = mail_receive,
                     .context = m->w};
+    if (m->runs) {
+        recorded *own = &m->runs[m->rank];
+        record(own, m->s, m->rank, m->rank % 2 ? m->how : NESTED);
+        m->status = sp_ranks_write_collection(&comm, own->collection, m->path, m->options, &m->written, &m->report, &m->error);
+        return NULL;
+    }
     sp_profile *profile = make_profile(m->s, m->rank);
     if (m->rank == m->broken) profile->summary_only = true;
     if (m->path) {
@@ -225,16 +285,20 @@ static int tear_down(void **state)
 
 /* -- what must come out: the ranks' profiles, one after the other -- */
 
-static void check_rank(const sp_profile *all, const shape *s, int rank, bool lanes)
+static const sp_row *find_row(const sp_profile *all, int rank, const char *name)
 {
-    sp_profile *own = make_profile(s, rank);
+    for (size_t k = 0; k < all->row_count; k++) {
+        const sp_row *row = &all->rows[k];
+        if (row->rank == (uint32_t)rank && strcmp(all->names[row->name], name) == 0) return row;
+    }
+    fail_msg("rank %d has no row of %s", rank, name);
+    return NULL;
+}
+
+static void check_calls(const sp_profile *all, const sp_profile *own, int rank)
+{
     for (size_t i = 0; i < own->row_count; i++) {
-        const sp_row *row = NULL;
-        for (size_t k = 0; k < all->row_count && row == NULL; k++) {
-            const sp_row *other = &all->rows[k];
-            if (other->rank == (uint32_t)rank && strcmp(all->names[other->name], own->names[i]) == 0) row = other;
-        }
-        assert_non_null(row);
+        const sp_row *row = find_row(all, rank, own->names[own->rows[i].name]);
         assert_int_equal(row->count, own->rows[i].count);
         for (int c = 0; c < SP_COLUMN_COUNT; c++) {
             if (all->columns[c] == NULL) continue;
@@ -245,8 +309,23 @@ static void check_rank(const sp_profile *all, const shape *s, int rank, bool lan
         }
         sp_row_statistics statistics;
         sp_row_statistics_compute(own, &own->rows[i], &statistics);
-        if (row->has_statistics) assert_int_equal(row->statistics.total, statistics.total);
+        if (!row->has_statistics) continue;
+        assert_int_equal(row->statistics.total, statistics.total);
+        assert_int_equal(row->statistics.minimum, statistics.minimum);
+        assert_int_equal(row->statistics.maximum, statistics.maximum);
+        assert_int_equal(row->statistics.first, statistics.first);
+        assert_int_equal(row->statistics.last, statistics.last);
+        assert_int_equal(row->statistics.start_minimum, statistics.start_minimum);
+        assert_int_equal(row->statistics.end_maximum, statistics.end_maximum);
+        assert_true(fabs(row->statistics.mean - statistics.mean) <= 1e-9 * statistics.mean);
+        assert_true(fabs(row->statistics.m2 - statistics.m2) <= 1e-9 * statistics.m2);
     }
+}
+
+static void check_rank(const sp_profile *all, const shape *s, int rank, bool lanes)
+{
+    sp_profile *own = make_profile(s, rank);
+    check_calls(all, own, rank);
     size_t threads = 0;
     for (size_t t = 0; t < all->thread_count; t++) {
         if (all->threads[t].rank != (uint32_t)rank) continue;
@@ -293,6 +372,73 @@ static void chunks_and_ranks_need_not_meet(void **state)
             check_world(5, &s, &options);
         }
     }
+}
+
+/* The rows of the file as the ranks' calls have them in columns: times, ids, statistics, percentiles, open calls. */
+static void check_recorded(int size, const shape *s, nesting how, const sp_hdf5_options *options)
+{
+    recorded *runs = calloc((size_t)size, sizeof *runs);
+    const member pattern = {.s = s, .runs = runs, .how = how, .path = path, .options = options, .patience = 30, .broken = -1};
+    member *members = run_world(size, &pattern, -1);
+    sp_profile *all, *summary;
+    sp_error error;
+    for (int r = 0; r < size; r++) {
+        if (members[r].status != SP_OK) fail_msg("%s", members[r].error.message);
+        assert_true(members[r].written);
+    }
+    free(members);
+    if (sp_hdf5_read(path, NULL, &all, &error) != SP_OK) fail_msg("%s", error.message);
+    assert_int_equal(sp_hdf5_read(path, &(sp_hdf5_selection){.summary = true}, &summary, &error), SP_OK);
+    uint64_t calls = 0, paths = 0;
+    for (int r = 0; r < size; r++) {
+        sp_profile *own = sp_collection_profile(runs[r].collection);
+        assert_true(own->summary_only);
+        own->summary_only = false;
+        assert_int_equal(sp_collection_columns(runs[r].collection, 0, NULL, NULL), SP_OK);
+        check_calls(all, own, r);
+        calls += own->call_count;
+        for (size_t i = 0; i < own->row_count; i++) {
+            const sp_row *known = &own->rows[i];
+            const char *name = own->names[known->name], *marks = find_row(all, r, name)->event_metadata;
+            double percentiles[SP_PERCENTILE_COUNT];
+            sp_row_percentiles_compute(own, known, sp_percentile_ranks, SP_PERCENTILE_COUNT, percentiles);
+            assert_memory_equal(find_row(summary, r, name)->percentiles, percentiles, sizeof percentiles);
+            assert_int_equal(find_row(summary, r, name)->exclusive_total, known->exclusive_total);
+            if (known->event_metadata) assert_string_equal(marks, known->event_metadata);
+            else assert_null(marks);
+        }
+    }
+    assert_int_equal(all->call_count, calls);
+    for (size_t i = 0; summary->stored_paths && i < summary->stored_paths->row_count; i++) paths += summary->stored_paths->rows[i].count;
+    if (summary->stored_paths) assert_int_equal(paths, calls);
+    assert_true(how == OVERLAPPING || calls == 0 || summary->stored_paths != NULL);
+    sp_profile_release(all);
+    sp_profile_release(summary);
+    for (int r = 0; r < size; r++) forget(&runs[r]);
+    free(runs);
+}
+
+static void calls_go_from_the_logs_of_all_ranks_into_the_file(void **state)
+{
+    const shape small = {3, 20, true}, none = {2, 0, false}, large = {3, 40000, true};
+    for (int how = NESTED; how <= OVERLAPPING; how++) {
+        for (uint64_t chunk = 1; chunk < 300; chunk = chunk * 3 / 2 + 1) {
+            const sp_hdf5_options options = {.level = -1, .chunk_size = chunk};
+            check_recorded(5, &small, (nesting)how, &options);
+        }
+        check_recorded(7, &small, (nesting)how, NULL);
+        check_recorded(3, &none, (nesting)how, NULL);
+        check_recorded(4, &large, (nesting)how, NULL);
+    }
+}
+
+/* As they are, chunks take more than a rank holds in memory; and of so many calls that overlap no tree is made. */
+static void chunks_wait_outside_of_memory(void **state)
+{
+    const shape s = {3, 260000, true};
+    const sp_hdf5_options options = {.compression = SP_COMPRESSION_NONE, .level = -1};
+    check_recorded(2, &s, NESTED, &options);
+    check_recorded(2, &s, OVERLAPPING, &options);
 }
 
 static void a_rank_that_fails_is_named_on_all_and_the_old_file_stays(void **state)
@@ -379,6 +525,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_is_in_the_file),
         cmocka_unit_test(chunks_and_ranks_need_not_meet),
+        cmocka_unit_test(calls_go_from_the_logs_of_all_ranks_into_the_file),
+        cmocka_unit_test(chunks_wait_outside_of_memory),
         cmocka_unit_test(a_rank_that_fails_is_named_on_all_and_the_old_file_stays),
         cmocka_unit_test(a_directory_that_is_not_there_is_told_on_all),
         cmocka_unit_test(without_a_rank_the_others_are_written_and_told),

@@ -5,21 +5,8 @@
 #include <scope_profiler.h>
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-static long peak_kb(void)
-{
-    char line[256];
-    long kb = -1;
-    FILE *status = fopen("/proc/self/status", "r");
-    while (status && fgets(line, sizeof line, status)) {
-        if (strncmp(line, "VmHWM:", 6) == 0) kb = atol(line + 6);
-    }
-    if (status) fclose(status);
-    return kb;
-}
+#include "peak.h"
 
 static int argument_count;
 static char **words;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -9,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 SOURCES = Path(__file__).resolve().parents[1] / "native"
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -141,3 +144,23 @@ def trees(results: Any, rank: int = 0) -> dict[tuple[int, int], list[Any]]:
 def sorted_trees(lanes: Iterable[list[Any]]) -> list[list[Any]]:
     """Trees of lanes whose numbers do not matter."""
     return sorted(lanes, key=repr)
+
+
+def trace_times(path: Path, rank: int = 0) -> dict[str, tuple[Any, Any]]:
+    """Starts and ends by region, mapped from a trace of version 2 (docs/native-trace-format.md)."""
+    whole = np.memmap(path, dtype=np.uint8, mode="r")
+    assert struct.unpack_from("<8sii", whole) == (b"SCOPEPRF", 2, rank)
+    [regions], at = struct.unpack_from("<q", whole, 16), 24
+    found = {}
+    for _ in range(regions):
+        texts = []
+        for _ in range(2):
+            [size] = struct.unpack_from("<i", whole, at)
+            texts.append(whole[at + 4 : at + 4 + size].tobytes().decode())
+            at += 4 + size
+        [count] = struct.unpack_from("<q", whole, at + 4)
+        times = np.frombuffer(whole, dtype="<i8", count=2 * count, offset=at + 12)
+        found[texts[0]] = times[:count], times[count:]
+        at += 12 + 16 * count
+    assert at == len(whole)
+    return found

@@ -12,7 +12,7 @@ import pytest
 
 import scope_profiler as sp
 from mpi_launch import Launcher
-from native_code import SOURCES, WARNINGS, Library
+from native_code import SOURCES, WARNINGS, Library, trace_times
 
 pytestmark = [pytest.mark.uninstrumented, pytest.mark.beside]
 FORTRAN = SOURCES.parents[1] / "fortran"
@@ -135,6 +135,43 @@ def test_traces_stay_one_a_rank(programs: Programs, tmp_path: Path) -> None:
     from scope_profiler.native_trace import load_traces
 
     assert counted(load_traces(traces)) == expected(3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("trace",)], ids=["together", "traces"])
+def test_memory_is_flat_however_many_calls_a_rank_has(
+    programs: Programs, tmp_path: Path, words: tuple[str, ...], soak: bool
+) -> None:
+    # 1.5 M pairs are 96 MB of records, and were 170 MB of columns.
+    pairs, ranks = (25_000_000 if soak else 1_500_000), 4
+    done = programs.mpi.run(
+        ranks, str(programs.c("longranks.c")), str(tmp_path / "run"), str(pairs), *words, timeout=3600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = {int(rank): list(map(int, rest)) for rank, *rest in map(str.split, done.stdout.splitlines())}
+    wanted = {rank: pairs + 1000 * rank for rank in range(ranks)}
+    assert {rank: calls for rank, (_, _, calls, _) in told.items()} == wanted
+    for before, after, _, _ in told.values():
+        assert after < 64_000 and after - before < 32_000
+    if words:
+        for rank in range(ranks):
+            times = trace_times(tmp_path / f"run_rank{rank:05}.spt", rank)
+            assert {name: len(starts) for name, (starts, _) in times.items()} == {
+                "all": 1,
+                "outer": wanted[rank],
+                "inner": wanted[rank],
+            }
+            assert (times["inner"][1] - times["inner"][0]).sum() == told[rank][3]
+        assert len(list(tmp_path.iterdir())) == ranks
+        return
+    assert os.listdir(tmp_path) == ["run.h5"]
+    results = sp.load(tmp_path / "run.h5")
+    assert counted(results) == {"all": dict.fromkeys(range(ranks), 1), "outer": wanted, "inner": wanted}
+    for rank in range(ranks):
+        assert round(results["inner"][rank].total_duration * 1e9) == told[rank][3]
+        assert results["all"][rank].event_metadata == ({"open": True},)
+    last = results["inner"][ranks - 1]
+    assert (last.parent_ids == results["outer"][ranks - 1].call_ids).all()
 
 
 def test_an_end_that_was_forgotten_is_made_up_for(programs: Programs, tmp_path: Path) -> None:

@@ -3,14 +3,12 @@
 import os
 import shutil
 import signal
-import struct
 import subprocess
 
-import numpy as np
 import pytest
 
 import scope_profiler as sp
-from native_code import SOURCES, WARNINGS, trees
+from native_code import SOURCES, WARNINGS, trace_times, trees
 
 C_STANDARDS = ["c99", "c11", "c17", "gnu99", "gnu11", "gnu17"]
 CPP_STANDARDS = ["c++17", "c++20", "gnu++17"]
@@ -194,26 +192,6 @@ def test_a_child_that_exits_leaves_spool_and_file_to_its_parent(native_library, 
     assert sorted(os.listdir(tmp_path)) == ["program", "survivor_rank00000.h5"]
 
 
-def trace_times(path):
-    """Starts and ends by region, mapped from a trace of version 2 (docs/native-trace-format.md)."""
-    whole = np.memmap(path, dtype=np.uint8, mode="r")
-    assert struct.unpack_from("<8sii", whole) == (b"SCOPEPRF", 2, 0)
-    [regions], at = struct.unpack_from("<q", whole, 16), 24
-    found = {}
-    for _ in range(regions):
-        texts = []
-        for _ in range(2):
-            [size] = struct.unpack_from("<i", whole, at)
-            texts.append(whole[at + 4 : at + 4 + size].tobytes().decode())
-            at += 4 + size
-        [count] = struct.unpack_from("<q", whole, at + 4)
-        times = np.frombuffer(whole, dtype="<i8", count=2 * count, offset=at + 12)
-        found[texts[0]] = times[:count], times[count:]
-        at += 12 + 16 * count
-    assert at == len(whole)
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.uninstrumented
 @pytest.mark.parametrize("words", [(), ("flush",), ("trace",), ("trace", "flush")], ids="-".join)
@@ -221,7 +199,9 @@ def test_memory_is_flat_however_many_calls_a_program_has(native_library, tmp_pat
     # 3 M pairs are 192 MB of records, and were 340 MB of columns.
     pairs = 50_000_000 if soak else 3_000_000
     program = native_library.compile("longrun.c", tmp_path / "program", "-O2")
-    done = subprocess.run([str(program), str(pairs), *words], cwd=tmp_path, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(
+        [str(program), str(pairs), *words], cwd=tmp_path, capture_output=True, text=True, timeout=3600
+    )
     assert done.returncode == 0, done.stderr
     peak, calls, total = map(int, done.stdout.split())
     assert peak < 64_000 and calls == pairs
@@ -231,7 +211,11 @@ def test_memory_is_flat_however_many_calls_a_program_has(native_library, tmp_pat
         assert {name: len(starts) for name, (starts, _) in times.items()} == {"all": 1, "outer": pairs, "inner": pairs}
         (outer_starts, outer_ends), (starts, ends) = times["outer"], times["inner"]
         assert (ends - starts).sum() == total
-        assert (outer_starts <= starts).all() and (ends <= outer_ends).all() and (outer_ends[:-1] <= outer_starts[1:]).all()
+        assert (
+            (outer_starts <= starts).all()
+            and (ends <= outer_ends).all()
+            and (outer_ends[:-1] <= outer_starts[1:]).all()
+        )
     else:
         path = tmp_path / "longrun_rank00000.h5"
         results = sp.load(path)

@@ -696,9 +696,25 @@ def _configure(
     keywords, kind = resolve_output(output, keywords)
     config = ProfilingConfig(**merge_settings(keywords, options, config_path))
     config.output_format = kind
-    if config.writes_file and os.path.isdir(config.file_path):
-        raise ValueError(f"file_path: {config.file_path!r} is a directory")
+    if config.writes_file:
+        _check_place(config.file_path)
     return config, None if region_tags is None else check_tags("region_tags", region_tags)
+
+
+def _check_place(path: str) -> None:
+    """ValueError for what can never be replaced by a file: told now, not when the run is over."""
+    from stat import S_ISREG
+
+    if os.path.isdir(path):
+        raise ValueError(f"file_path: {path!r} is a directory")
+    if path.endswith(os.sep):
+        raise ValueError(f"file_path: {path!r} names a directory")
+    try:
+        kind = os.stat(path).st_mode
+    except OSError:
+        return  # nothing is there, or what is in the way may go until the file is written
+    if not S_ISREG(kind):
+        raise ValueError(f"file_path: {path!r} is not a regular file; output=None records without a file")
 
 
 def _default_names(function: Any) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .profile_config import ProfilingConfig
     from .results import ProfilingResults
 
-__all__ = ["ProcessLock", "Recording"]
+__all__ = ["ProcessLock", "Recording", "calls_of", "warn", "warn_dropped"]
 
 MANY = 500_000  # calls from which on results get the single ones from the file, when they are asked for
 _OPEN_SHOWN = 3  # regions that are named in the note about open calls
@@ -208,7 +208,7 @@ class Recording:
             if need_results and self.written_unseen:
                 results = self._read_back(self.files[-1], need_calls)
         else:
-            self._handed_out = _calls(recorded)
+            self._handed_out = calls_of(recorded)
         return profile, path, results
 
     def _report(
@@ -220,7 +220,7 @@ class Recording:
             if link.open:
                 return self._report_together(link, profile, need_results, need_calls)
             self._stand_alone(link.rank)
-        path = self._next_path(_calls(profile))
+        path = self._next_path(calls_of(profile))
         results = self._results(profile, path) if need_results else None
         if path is not None:
             self._write(profile, results, path)
@@ -241,7 +241,7 @@ class Recording:
         from ._core import replace_profile
         from ._ranks import Team
 
-        team = Team(link, _calls(profile), profile.metadata)
+        team = Team(link, calls_of(profile), profile.metadata)
         profile = replace_profile(profile, metadata=team.describe(profile.metadata))
         path = self._next_path(team.calls)
         if path is not None and self.config.output_format == "hdf5":
@@ -514,7 +514,7 @@ def warn(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
-def _calls(profile: Profile) -> int:
+def calls_of(profile: Profile) -> int:
     """Calls that a profile tells of, singly or by their sums."""
     if not profile.aggregate:
         return profile.call_count

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from . import _core
-from .recording import warn
+from .recording import calls_of, warn
 from .spool_metadata import note_metadata
 
 TYPE_CHECKING = False
@@ -39,7 +39,14 @@ def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run
     """
     if not config.writes_file:
         return recorder.open(**options)
-    output = os.path.abspath(config.file_path)
+    try:
+        output = os.path.abspath(config.file_path)
+    except OSError as error:  # the working directory was removed
+        warn(
+            f"there is no working directory to write {config.file_path} to ({error.strerror}): the process must be in another one at "
+            "finalize(), and until it is written, calls are lost if the process is killed"
+        )
+        return recorder.open(**options)
     wanted = _wanted(config)
     directory = os.path.dirname(output)
     if not os.path.isdir(directory):
@@ -48,20 +55,36 @@ def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run
             "is written, calls are lost if the process is killed"
         )
         return recorder.open(**options)
+    first = config.link is None or config.link.rank == 0
+    blocked = first and _tell_blocked(output)
     if not wanted:
         return recorder.open(**options)
     limit, policy = _limit(config)
-    if config.link is None or config.link.rank == 0:
+    if first:
         _tell_orphans(output)
     try:
         run = _open_spooled(recorder, output, limit, policy == "newest", {**options, "spool_ends_with_name": config.followed})
     except OSError as error:
         if config.followed and not os.path.isdir(os.path.dirname(output)):
             raise  # the parent's session is over, and its directory gone: there is nothing to record for
-        warn(f"calls are lost if the process is killed before they are written: {error.strerror or error}")
+        if not blocked:
+            warn(f"calls are lost if the process is killed before they are written: {error.strerror or error}")
         return recorder.open(**options)
     note_metadata(run, config)
     return run
+
+
+def _tell_blocked(output: str) -> bool:
+    """Whether the file could not be written now: links in a circle, a directory without permission."""
+    try:
+        _core.check_output(output)
+    except OSError as error:
+        warn(
+            f"{output} cannot be written now ({os.strerror(error.errno) if error.errno else error}): it must be possible at finalize(), and calls may be lost if "
+            "the process is killed before that"
+        )
+        return True
+    return False
 
 
 def _wanted(config: ProfilingConfig) -> bool:
@@ -142,8 +165,33 @@ def orphans(output: str) -> list[str]:
     return [path for _, path in sorted(found)]
 
 
+_EMPTY_BYTES = 4 << 20  # a spool without calls has about one
+
+
+def _is_empty(path: str) -> bool:
+    """Whether the spool of a process that is gone is our own, and holds no call and nothing that could not be understood."""
+    try:
+        facts = os.stat(path)
+        if facts.st_size > _EMPTY_BYTES or facts.st_uid != os.geteuid():
+            return False
+        profile, found = _core.read_spool(path)
+    except (OSError, ValueError):
+        return False
+    return not (calls_of(profile) or found["damaged_bytes"] or found["incomplete"])
+
+
 def _tell_orphans(output: str) -> None:
-    found = [path for path in orphans(output) if path not in _told]
+    found = []
+    for path in orphans(output):
+        if path in _told:
+            continue
+        if _is_empty(path):
+            try:
+                os.unlink(path)
+            except OSError:
+                _told.add(path)  # it stays, and is not worth a word
+        else:
+            found.append(path)
     if not found:
         return
     import shlex

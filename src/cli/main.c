@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "formats/hdf5.h"
 
 const cli_command *const cli_commands[] = {
     &cli_inspect, &cli_diff, &cli_check, &cli_export, &cli_view, &cli_merge, &cli_import_native, &cli_recover, &cli_top, NULL,
@@ -169,6 +170,7 @@ int main(int argc, char **argv)
 {
     setlocale(LC_CTYPE, "");
     signal(SIGPIPE, SIG_IGN);
+    sp_hdf5_use_alone();
     cli c = {.width = cli_terminal_width()};
     const int code = run(&c, argc, argv);
     for (size_t i = 0; i < CLI_OPTIONS; i++) free(c.options[i].items);

@@ -11,10 +11,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "formats/file_bytes.h"
+
 #define LINKS_MAX 40 /* as the kernel */
 
 static sp_status cannot_write(sp_error *error, const char *path)
 {
+    if (errno == ESPIPE) { /* of check_target */
+        const sp_status status = sp_fail(error, SP_ERR_IO, "cannot write %s: it is not a regular file", path);
+        if (error) error->system = EINVAL;
+        return status;
+    }
     return sp_fail_errno(error, SP_ERR_IO, "cannot write %s", path);
 }
 
@@ -97,7 +104,7 @@ static int check_target(const char *target, struct stat *old, bool *exists)
     *exists = lstat(target, old) == 0;
     if (!*exists) return errno == ENOENT ? 0 : -1;
     if (S_ISDIR(old->st_mode)) errno = EISDIR;
-    else if (!S_ISREG(old->st_mode) && !S_ISLNK(old->st_mode)) errno = EINVAL; /* never rename over a device */
+    else if (!S_ISREG(old->st_mode) && !S_ISLNK(old->st_mode)) errno = ESPIPE; /* never rename over a device */
     else return 0;
     return -1;
 }
@@ -142,6 +149,93 @@ static int keep_permissions(int fd, const struct stat *old)
     return fchmod(fd, old->st_mode & 0777);
 }
 
+/* -- a file that has no name yet: who is killed while it is written leaves nothing behind -- */
+
+/* Open a file in the target's directory. -1 where the file system or the kernel have none without a name. */
+static int open_nameless(const char *target, mode_t mode)
+{
+    char *directory = access("/proc/self/fd", X_OK) == 0 ? directory_of(target) : NULL; /* to give it a name later */
+    const int fd = directory ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    free(directory);
+    return fd;
+}
+
+/* -1 with errno; EEXIST: the name is taken. */
+static int link_as(const sp_replacement *replacement, const char *name)
+{
+    char self[40];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", replacement->fd);
+    return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW);
+}
+
+/* Open a temporary with a name. */
+static int open_named(sp_replacement *replacement, mode_t mode)
+{
+    for (int attempt = 0; attempt < 100; attempt++) {
+        char *name = temporary_name(replacement->target);
+        const int fd = name ? open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode) : -1;
+        if (fd >= 0) {
+            replacement->temporary = name;
+            return fd;
+        }
+        const int problem = errno;
+        free(name);
+        errno = problem;
+        if (problem != EEXIST) break;
+    }
+    return -1;
+}
+
+static int copy_all(int from, int to)
+{
+    char bytes[64 << 10];
+    for (off_t at = 0;;) {
+        const ssize_t got = pread(from, bytes, sizeof bytes, at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return (int)got;
+        if (sp_file_write(to, bytes, (size_t)got, (uint64_t)at) < 0) return -1;
+        at += got;
+    }
+}
+
+/* Where a file without a name can be made, but not be given one: a second file, with a name from the beginning. */
+static int copy_to_named(sp_replacement *replacement)
+{
+    struct stat facts;
+    if (fstat(replacement->fd, &facts) < 0) return -1;
+    const int fd = open_named(replacement, 0600);
+    if (fd < 0) return -1;
+    const int nameless = replacement->fd;
+    replacement->fd = fd;
+    const int result = copy_all(nameless, fd) < 0 || keep_permissions(fd, &facts) < 0 ? -1 : 0;
+    const int problem = errno;
+    close(nameless);
+    errno = problem;
+    return result;
+}
+
+static int give_name(sp_replacement *replacement)
+{
+    for (int attempt = 0; replacement->temporary == NULL && attempt < 100; attempt++) {
+        char *name = temporary_name(replacement->target);
+        if (name == NULL) return -1;
+        if (link_as(replacement, name) == 0) {
+            replacement->temporary = name;
+            return 0;
+        }
+        const int problem = errno;
+        free(name);
+        errno = problem;
+        if (problem != EEXIST) return copy_to_named(replacement);
+    }
+    return replacement->temporary ? 0 : -1;
+}
+
+sp_status sp_replace_name(sp_replacement *replacement, sp_error *error)
+{
+    return give_name(replacement) == 0 ? SP_OK : cannot_write(error, replacement->path);
+}
+
 sp_status sp_replace_begin(sp_replacement *replacement, const char *path, sp_error *error)
 {
     struct stat old;
@@ -157,17 +251,9 @@ sp_status sp_replace_begin(sp_replacement *replacement, const char *path, sp_err
     /* 0666: the kernel takes the umask off; asking for the umask would be a race with other threads. Where permissions are
      * kept, nobody may open the new file before it has them. */
     const mode_t mode = keeps ? 0600 : 0666;
-    for (int attempt = 0; replacement->fd < 0; attempt++) {
-        free(replacement->temporary);
-        replacement->temporary = temporary_name(replacement->target);
-        if (replacement->temporary == NULL) goto failed;
-        replacement->fd = open(replacement->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-        if (replacement->fd < 0 && (errno != EEXIST || attempt == 100)) {
-            free(replacement->temporary);
-            replacement->temporary = NULL; /* not ours to remove */
-            goto failed;
-        }
-    }
+    replacement->fd = open_nameless(replacement->target, mode);
+    if (replacement->fd < 0) replacement->fd = open_named(replacement, mode);
+    if (replacement->fd < 0) goto failed;
     if (keeps && keep_permissions(replacement->fd, &old) < 0) goto failed;
     return SP_OK;
 failed:
@@ -176,32 +262,47 @@ failed:
     return SP_ERR_IO;
 }
 
-/* Make a rename in `directory` durable. Some file systems cannot sync a directory: that is not an error. */
-static int sync_directory(const char *target)
+/* Open the directory that is to be made durable. False with errno; *fd -1: it may be written but not read. */
+static bool open_directory(const char *target, int *fd)
 {
     char *directory = directory_of(target);
-    if (directory == NULL) return -1;
-    const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory == NULL) return false;
+    *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(directory);
-    if (fd < 0) return errno == EACCES ? 0 : -1; /* a directory that may be written but not read */
-    const int result = fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
-    const int problem = errno;
-    close(fd);
-    errno = problem;
-    return result;
+    return *fd >= 0 || errno == EACCES;
+}
+
+/* Some file systems cannot sync a directory: that is not an error. */
+static int sync_directory(int fd)
+{
+    return fd >= 0 && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
+}
+
+static int put_in_place(sp_replacement *replacement)
+{
+    if (replacement->temporary == NULL) {
+        if (link_as(replacement, replacement->target) == 0) return 0; /* there was none before */
+        if (give_name(replacement) < 0) return -1;
+        if (!replacement->unsynced && fsync(replacement->fd) < 0 && errno != EINVAL) return -1; /* it may be a copy */
+    }
+    if (rename(replacement->temporary, replacement->target) < 0) return -1;
+    free(replacement->temporary);
+    replacement->temporary = NULL;
+    return 0;
 }
 
 sp_status sp_replace_commit(sp_replacement *replacement, sp_error *error)
 {
+    int directory = -1; /* opened before anything is replaced, so that this cannot fail behind it */
+    if (!replacement->unsynced && !open_directory(replacement->target, &directory)) goto failed;
     if (!replacement->unsynced && fsync(replacement->fd) < 0 && errno != EINVAL) goto failed;
-    if (rename(replacement->temporary, replacement->target) < 0) goto failed;
-    free(replacement->temporary);
-    replacement->temporary = NULL;
-    if (!replacement->unsynced && sync_directory(replacement->target) < 0) goto failed;
+    if (put_in_place(replacement) < 0 || sync_directory(directory) < 0) goto failed;
+    if (directory >= 0) close(directory);
     sp_replace_abort(replacement);
     return SP_OK;
 failed:
     cannot_write(error, replacement->path);
+    if (directory >= 0) close(directory);
     sp_replace_abort(replacement);
     return SP_ERR_IO;
 }

@@ -68,4 +68,10 @@ sp_status sp_hdf5_read_open(int fd, const char *path, const sp_hdf5_selection *s
  */
 bool sp_hdf5_concurrent(void);
 
+/*
+ * Nobody else in this process uses libhdf5: it need not tidy up at exit. It cannot after a file that could not be read, and prints pages
+ * about that. Before anything else of it.
+ */
+void sp_hdf5_use_alone(void);
+
 #endif

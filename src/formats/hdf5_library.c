@@ -216,6 +216,11 @@ static const H5FD_class_t driver_class = {
 
 /* -- sessions -- */
 
+void sp_hdf5_use_alone(void)
+{
+    H5dont_atexit();
+}
+
 static hid_t driver_id = H5I_INVALID_HID;
 
 /* Registered anew when another user of a shared library has closed it (H5close). */

@@ -730,7 +730,9 @@ static sp_status write_frame(job *j, sp_error *error)
     sp_status status = sp_replace_begin(&j->replacement, j->path, error);
     if (status != SP_OK) return status;
     j->begun = true;
+    status = sp_replace_name(&j->replacement, error); /* the other ranks open it */
     j->fd = j->replacement.fd;
+    if (status != SP_OK) return status;
     status = sp_hdf5_write_remote(j->head, &j->layout, j->chunks, j->options, &j->replacement, error);
     if (status != SP_OK) return status;
     if (fstat(j->fd, &facts) < 0) return sp_fail_errno(error, SP_ERR_IO, "cannot write %s", j->path);

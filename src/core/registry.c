@@ -509,7 +509,8 @@ static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
     }
     if (row->start >= run->timeline.due) sp_timeline_anchor(&run->timeline, 0);
     sp_note_anchors(run);
-    sp_note_thread(run, row);
+    /* Who names it notes it too. */
+    if (front_end.thread_registered == NULL || !run->tracks_threads) sp_note_thread(run, row);
     run->rows[run->row_count++] = row;
     log->row = row;
     return true;
@@ -637,14 +638,15 @@ sp_log *sp_run_log_at_start(sp_run *run)
 
 void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, int64_t ident, bool daemon)
 {
-    char *kept = name ? strdup(name) : NULL;
     pthread_mutex_lock(&run->lock);
-    const bool news = (kept && strcmp(kept, row->name) != 0) || row->ident != ident || row->daemon != daemon;
-    if (kept) {
+    const bool same = name && strcmp(name, row->name) == 0;
+    char *renamed = name && !same ? strdup(name) : NULL;
+    const bool news = run->rows_noted <= (size_t)row->index || renamed || row->ident != ident || row->daemon != daemon;
+    if (renamed) {
         free(row->name);
-        row->name = kept;
-        row->named = true;
+        row->name = renamed;
     }
+    if (renamed || same) row->named = true;
     row->ident = ident;
     row->daemon = daemon;
     if (news) sp_note_thread(run, row);

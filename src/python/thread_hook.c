@@ -17,6 +17,7 @@
 
 static PyTypeObject *hook_type, *end_type;
 static PyObject *end_key; /* of the thread state's dict */
+static PyObject *threading_key, *active_key, *name_key, *daemon_key; /* made once: a thread's life is short against a look-up of new texts */
 
 /* ---- the end of a thread ---- */
 
@@ -30,7 +31,7 @@ typedef struct sp_thread_end {
 static PyObject *name_of(PyObject *thread)
 {
     if (thread == Py_None) return NULL;
-    PyObject *name = PyObject_GetAttrString(thread, "_name");
+    PyObject *name = PyObject_GetAttr(thread, name_key);
     if (name == NULL || !PyUnicode_Check(name)) {
         PyErr_Clear();
         Py_CLEAR(name);
@@ -40,22 +41,34 @@ static PyObject *name_of(PyObject *thread)
 
 static bool is_daemon(PyObject *thread)
 {
-    PyObject *daemon = thread == Py_None ? NULL : PyObject_GetAttrString(thread, "_daemonic");
+    PyObject *daemon = thread == Py_None ? NULL : PyObject_GetAttr(thread, daemon_key);
     const bool truth = daemon == Py_True;
     if (daemon == NULL) PyErr_Clear();
     Py_XDECREF(daemon);
     return truth;
 }
 
-static void describe(sp_run *run, sp_thread_row *row, PyObject *thread, int64_t ident)
+/* A name with NUL or a lone surrogate is legal for a Thread, but cannot be stored: those characters are replaced. NULL: no memory. */
+static PyObject *storable_bytes(PyObject *name)
 {
-    PyObject *name = name_of(thread);
-    /* A name with NUL or a lone surrogate is legal for a Thread, but cannot be stored: those characters are replaced. */
-    PyObject *bytes = name ? PyUnicode_AsEncodedString(name, "utf-8", "replace") : NULL;
-    if (name && bytes == NULL) PyErr_Clear();
+    PyObject *bytes = PyUnicode_AsEncodedString(name, "utf-8", "replace");
+    if (bytes == NULL) PyErr_Clear();
     char *text = bytes ? PyBytes_AS_STRING(bytes) : NULL;
     for (Py_ssize_t i = 0; text && i < PyBytes_GET_SIZE(bytes); i++) {
         if (text[i] == '\0') text[i] = '?';
+    }
+    return bytes;
+}
+
+static void describe(sp_run *run, sp_thread_row *row, PyObject *thread, int64_t ident)
+{
+    PyObject *name = name_of(thread), *bytes = NULL;
+    Py_ssize_t size = 0;
+    const char *text = name ? PyUnicode_AsUTF8AndSize(name, &size) : NULL;
+    if (name && (text == NULL || strlen(text) != (size_t)size)) {
+        PyErr_Clear();
+        bytes = storable_bytes(name);
+        text = bytes ? PyBytes_AS_STRING(bytes) : NULL;
     }
     sp_run_describe_thread(run, row, text, ident, is_daemon(thread));
     Py_XDECREF(bytes);
@@ -91,15 +104,13 @@ static void end_dealloc(PyObject *self)
 /* threading's object for the calling thread, or None; a new reference, never NULL. Nothing is created. */
 static PyObject *current_thread_object(void)
 {
-    PyObject *name = PyUnicode_FromString("threading");
-    PyObject *threading = name ? PyImport_GetModule(name) : NULL;
-    PyObject *active = threading ? PyObject_GetAttrString(threading, "_active") : NULL;
+    PyObject *threading = Py_XNewRef(PyDict_GetItemWithError(PyImport_GetModuleDict(), threading_key));
+    PyObject *active = threading ? PyObject_GetAttr(threading, active_key) : NULL;
     PyObject *ident = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
     PyObject *thread = active && ident && PyDict_Check(active) ? Py_XNewRef(PyDict_GetItemWithError(active, ident)) : NULL;
     Py_XDECREF(ident);
     Py_XDECREF(active);
     Py_XDECREF(threading);
-    Py_XDECREF(name);
     PyErr_Clear();
     return thread ? thread : Py_NewRef(Py_None);
 }
@@ -345,7 +356,11 @@ int sp_python_add_thread_hook(PyObject *module)
     hook_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &hook_spec, NULL);
     end_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &end_spec, NULL);
     end_key = PyUnicode_InternFromString("scope_profiler.thread_end");
-    if (!hook_type || !end_type || !end_key) return -1;
+    threading_key = PyUnicode_InternFromString("threading");
+    active_key = PyUnicode_InternFromString("_active");
+    name_key = PyUnicode_InternFromString("_name");
+    daemon_key = PyUnicode_InternFromString("_daemonic");
+    if (!hook_type || !end_type || !end_key || !threading_key || !active_key || !name_key || !daemon_key) return -1;
     sp_front_end_set(&front_end);
     return 0;
 }

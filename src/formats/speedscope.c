@@ -20,7 +20,9 @@ typedef struct writer {
     event_text *events; /* by name */
     uint32_t *frames;   /* names in order of their first use */
     uint32_t frame_count;
-    bool first_profile;
+    uint32_t profile_count;
+    uint32_t busiest;      /* the profile with the most time in calls: what the viewer shows first */
+    int64_t most;
 } writer;
 
 #define TYPE_AT 10 /* where the text has the letter that tells an open from a close */
@@ -43,6 +45,7 @@ static void write_time(writer *w, int64_t at)
 
 static sp_status write_events(writer *w, const sp_tracks *tracks, const sp_track *track)
 {
+    int64_t busy = 0;
     sp_output *const out = w->out;
     sp_walk walk;
     sp_walk_event event;
@@ -51,6 +54,7 @@ static sp_status write_events(writer *w, const sp_tracks *tracks, const sp_track
     sp_walk_begin(&walk, tracks, track);
     while ((status = sp_walk_next(&walk, &event)) == SP_OK) {
         const event_text *text = event_of(w, event.row->name);
+        if (event.opens && event.depth == 0) busy = sp_plus(busy, sp_minus(event.call.end_ns, event.call.start_ns));
         char *to = sp_output_room(out);
         memcpy(to, text->text + first, sizeof text->text - 1); /* of a size that the compiler knows; the first without the comma */
         if (!event.opens) to[TYPE_AT - first] = 'C';
@@ -60,6 +64,10 @@ static sp_status write_events(writer *w, const sp_tracks *tracks, const sp_track
         first = false;
     }
     sp_walk_end(&walk);
+    if (busy > w->most) {
+        w->most = busy;
+        w->busiest = w->profile_count;
+    }
     return status == SP_ERR_NOT_FOUND ? SP_OK : status;
 }
 
@@ -85,8 +93,7 @@ static sp_status write_title(writer *w, const sp_tracks *tracks, sp_lane_names *
 static sp_status write_profile(writer *w, const sp_tracks *tracks, sp_lane_names *names, const sp_track *track)
 {
     sp_output *const out = w->out;
-    if (!w->first_profile) sp_output_char(out, ',');
-    w->first_profile = false;
+    if (w->profile_count > 0) sp_output_char(out, ',');
     SP_OUTPUT_LITERAL(out, "\n{\"type\":\"evented\",\"name\":");
     sp_status status = write_title(w, tracks, names, track);
     if (status != SP_OK) return status;
@@ -96,6 +103,7 @@ static sp_status write_profile(writer *w, const sp_tracks *tracks, sp_lane_names
     write_time(w, sp_track_end(tracks, track));
     SP_OUTPUT_LITERAL(out, ",\"events\":[");
     status = write_events(w, tracks, track);
+    w->profile_count++;
     SP_OUTPUT_LITERAL(out, "]}");
     return status;
 }
@@ -123,12 +131,12 @@ static sp_status write_document(writer *w, sp_error *error)
     sp_output *const out = w->out;
     SP_OUTPUT_LITERAL(out, "{\"$schema\":\"" SCHEMA "\",\"exporter\":\"" SP_EXPORTER "\",\"name\":");
     sp_output_json_text(out, w->what->name);
-    SP_OUTPUT_LITERAL(out, ",\"activeProfileIndex\":0,\"profiles\":[");
+    SP_OUTPUT_LITERAL(out, ",\"profiles\":[");
     for (size_t i = 0; i < w->what->rank_count; i++) {
         const sp_status status = write_rank(w, w->what->ranks[i], error);
         if (status != SP_OK) return status;
     }
-    /* Last, since only now is known which regions occur, and in which order. */
+    /* Last, since only now is known which regions occur, and in which order, and which profile to begin with. */
     SP_OUTPUT_LITERAL(out, "],\n\"shared\":{\"frames\":[");
     for (uint32_t i = 0; i < w->frame_count; i++) {
         if (i > 0) sp_output_char(out, ',');
@@ -136,14 +144,16 @@ static sp_status write_document(writer *w, sp_error *error)
         sp_output_json_text(out, w->what->profile->names[w->frames[i]]);
         sp_output_char(out, '}');
     }
-    SP_OUTPUT_LITERAL(out, "]}}\n");
+    SP_OUTPUT_LITERAL(out, "]},\n\"activeProfileIndex\":");
+    sp_output_integer(out, w->busiest);
+    SP_OUTPUT_LITERAL(out, "}\n");
     return SP_OK;
 }
 
 sp_status sp_export_speedscope(const sp_export *what, const char *path, sp_error *error)
 {
     sp_output out = {0};
-    writer w = {.what = what, .out = &out, .first_profile = true};
+    writer w = {.what = what, .out = &out};
     int64_t end;
     if (!sp_calls_range(what->profile, what->ranks, what->rank_count, what->visible, &w.origin, &end)) w.origin = 0;
     const size_t names = what->profile->name_count + 1;

@@ -48,6 +48,17 @@ def test_lanes_are_profiles_named_after_threads_and_tasks(tmp_path):
     assert names == [f"rank 0 - {run.lane_label(lane)}" for lane in (-9, -3, -2, 3, 9)]
 
 
+def test_the_viewer_begins_with_the_lane_of_the_most_time_in_calls(tmp_path):
+    run = results_of(
+        {"main": {0: region([0], [100], [0])}, "work": {0: region([10, 20, 70], [90, 85, 99], [1, 1, 2])}},
+        threads={0: [thread(0, "MainThread"), thread(1, "worker"), thread(2, "other")]})
+    document = exported(run, tmp_path)
+    names = [profile["name"] for profile in document["profiles"]]
+    assert names == ["rank 0 - other", "rank 0 - worker", "rank 0 - MainThread"]
+    assert document["activeProfileIndex"] == 2
+    assert exported(run, tmp_path, include="work")["activeProfileIndex"] == 1, "what calls enclose counts once"
+
+
 def test_ranks_share_frames_and_one_origin(tmp_path):
     run = results_of({"a": {0: region([100], [110]), 1: region([50], [60])}, "b": {1: region([52], [53])}})
     calls = speedscope_calls(exported(run, tmp_path, ranks=[1, 0, 1]))

@@ -19,10 +19,10 @@ class Tree:
     """The paths of one rank, parents before children. Every attribute is an array with one value a path; times in ns.
 
     ``parent`` is a path, or -1 for the first level; ``awaiting`` is None when the run did not follow tasks. ``path`` alone has one value
-    a call: its path. Paths are numbered level by level.
+    a call: its path. Paths are numbered level by level. ``folded`` has the lanes that stand for several alike, and for how many.
     """
 
-    __slots__ = ("awaiting", "calls", "exclusive", "inclusive", "lane", "names", "parent", "path", "region")
+    __slots__ = ("awaiting", "calls", "exclusive", "folded", "inclusive", "lane", "names", "parent", "path", "region")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Tree:
         self.exclusive = exclusive
         self.awaiting = awaiting
         self.path = path
+        self.folded: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.parent)

@@ -158,11 +158,12 @@ class Samples:
             profile["samples"].append([frames.setdefault(frame, len(frames)) for frame in row.stack])
             profile["weights"].append(row.time)
             profile["endValue"] += row.time
+        busiest = max(range(len(profiles)), key=[profile["endValue"] for profile in profiles.values()].__getitem__)
         document = {
             "$schema": "https://www.speedscope.app/file-format-schema.json",
             "exporter": "scope-profiler",
             "name": "samples",
-            "activeProfileIndex": 0,
+            "activeProfileIndex": busiest,
             "shared": {"frames": [{"name": frame.function, "file": frame.file, "line": frame.first_line} for frame in frames]},
             "profiles": list(profiles.values()),
         }

@@ -10,7 +10,7 @@ static const cli_option options[] = {
     {"top", 0, CLI_VALUE, "N", "only the first N regions (of the longest total, unless --sort says otherwise), the N busiest threads and tasks; 0: all"},
     {"columns", 0, CLI_LIST, "COLUMN", "columns of the region table: region, ranks, calls, total, percent, parent_percent, avg, gpu_total, gpu_avg, min, max, first, last, std, p50, p95, p99, imbalance"},
     {"percentage-mode", 0, CLI_VALUE, "MODE", "what the session percentage counts: coverage (default) or exclusive"},
-    {"tree", 0, CLI_FLAG, NULL, "print the call tree of every thread and task instead of the tables"},
+    {"tree", 0, CLI_FLAG, NULL, "print the call tree of every thread and task instead of the tables; many tasks of one coroutine are one tree (--top 0: each)"},
     {"depth", 0, CLI_VALUE, "N", "levels of the tree that are shown (default: 64; 0: all)"},
     {"full", 0, CLI_FLAG, NULL, "print long metadata values whole"},
     {"source", 0, CLI_LIST, "NAME", "print the captured source of these regions"},

@@ -11,6 +11,7 @@
 #include "report/table.h"
 
 #define LANE_LIMIT 64
+#define ALIKE 5 /* so many tasks of one coroutine on one thread are shown as one lane */
 #define NONE UINT32_MAX
 
 typedef struct node {
@@ -29,6 +30,12 @@ typedef struct lane {
     bool shown;
 } lane;
 
+/* Which lane shows the calls of a task; and for how many tasks it stands. */
+typedef struct stand_in {
+    int64_t lane;
+    size_t tasks;
+} stand_in;
+
 typedef struct paths {
     node *nodes;
     uint32_t count, room;
@@ -37,6 +44,7 @@ typedef struct paths {
     lane *lanes;
     size_t lane_count, lane_room;
     bool awaiting; /* tasks were followed */
+    stand_in *folded; /* by place in the profile's tasks; NULL: each task is shown by itself */
 } paths;
 
 static void free_paths(paths *p)
@@ -44,6 +52,7 @@ static void free_paths(paths *p)
     free(p->nodes);
     free(p->table);
     free(p->lanes);
+    free(p->folded);
 }
 
 /* -- paths out of calls -- */
@@ -127,7 +136,60 @@ static uint32_t path_of(paths *p, uint32_t parent, int64_t lane_key, uint32_t na
     return new;
 }
 
-static bool add_calls(paths *p, const sp_profile *profile, const sp_rank_calls *calls, const sp_call_tree *tree)
+static size_t place_of(const sp_profile *profile, const sp_task_info *task)
+{
+    return (size_t)(task - profile->tasks);
+}
+
+/* Tasks that are alike follow each other, in order of their numbers. */
+static int by_likeness(const void *left, const void *right)
+{
+    const sp_task_info *a = *(const sp_task_info *const *)left, *b = *(const sp_task_info *const *)right;
+    if (a->thread_index != b->thread_index) return a->thread_index < b->thread_index ? -1 : 1;
+    const int kinds = strcmp(a->kind, b->kind), coroutines = kinds ? kinds : strcmp(a->coro_name, b->coro_name);
+    return coroutines ? coroutines : (a->index > b->index) - (a->index < b->index);
+}
+
+static bool are_alike(const sp_task_info *a, const sp_task_info *b)
+{
+    return a->thread_index == b->thread_index && strcmp(a->kind, b->kind) == 0 && strcmp(a->coro_name, b->coro_name) == 0;
+}
+
+/* Put tasks that are alike on one lane. False: out of memory. */
+static bool fold(paths *p, const sp_profile *profile, const sp_call_tree *tree, sp_lane_names *names)
+{
+    if (tree->lane == NULL || profile->task_count == 0) return true;
+    p->folded = calloc(profile->task_count, sizeof *p->folded);
+    const sp_task_info **present = malloc(profile->task_count * sizeof *present);
+    size_t count = 0;
+    for (uint64_t i = 0; p->folded && present && i < tree->count; i++) {
+        if (tree->lane[i] < 0 || (i > 0 && tree->lane[i] == tree->lane[i - 1])) continue;
+        const sp_task_info *task = sp_lane_names_task(names, tree->lane[i]);
+        if (task == NULL || task->kind == NULL || task->coro_name == NULL || !*task->coro_name) continue;
+        stand_in *one = &p->folded[place_of(profile, task)];
+        if (one->tasks) continue;
+        *one = (stand_in){task->index, 1};
+        present[count++] = task;
+    }
+    const bool ok = p->folded && present;
+    if (ok) sp_sort(present, count, sizeof *present, by_likeness);
+    for (size_t first = 0, end; ok && first < count; first = end) {
+        for (end = first + 1; end < count && are_alike(present[first], present[end]);) end++;
+        if (end - first < ALIKE) continue;
+        for (size_t i = first; i < end; i++) p->folded[place_of(profile, present[i])] = (stand_in){present[first]->index, end - first};
+    }
+    free(present);
+    return ok;
+}
+
+static const stand_in *stand_in_of(const paths *p, const sp_profile *profile, sp_lane_names *names, int64_t lane_key)
+{
+    const sp_task_info *task = p->folded && lane_key >= 0 ? sp_lane_names_task(names, lane_key) : NULL;
+    const stand_in *found = task ? &p->folded[place_of(profile, task)] : NULL;
+    return found && found->tasks > 1 ? found : NULL;
+}
+
+static bool add_calls(paths *p, const sp_profile *profile, const sp_rank_calls *calls, const sp_call_tree *tree, sp_lane_names *names)
 {
     const int64_t *await = profile->columns[SP_COLUMN_AWAIT];
     uint32_t *path = malloc((tree->count + 1) * sizeof *path);
@@ -135,7 +197,10 @@ static bool add_calls(paths *p, const sp_profile *profile, const sp_rank_calls *
     for (uint64_t i = 0; ok && i < tree->count; i++) {
         const sp_row *row = &profile->rows[calls->rows[tree->region[i]]];
         const uint32_t parent = tree->parent[i] < 0 ? NONE : path[tree->parent[i]];
-        path[i] = path_of(p, parent, tree->lane ? tree->lane[i] : SP_LANE_UNKNOWN, row->name);
+        int64_t key = tree->lane ? tree->lane[i] : SP_LANE_UNKNOWN;
+        const stand_in *other = parent == NONE ? stand_in_of(p, profile, names, key) : NULL;
+        if (other) key = other->lane;
+        path[i] = path_of(p, parent, key, row->name);
         ok = path[i] != NONE;
         if (!ok) break;
         node *n = &p->nodes[path[i]];
@@ -170,8 +235,8 @@ static void narrow(sp_rank_calls *calls, const sp_profile *profile, const uint32
     for (size_t i = 0; i < kept; i++) calls->call_count += calls->calls[i].count;
 }
 
-static sp_status make_paths(paths *p, const sp_profile *profile, uint32_t rank, const uint32_t *names, size_t name_count,
-                            sp_error *error)
+static sp_status make_paths(paths *p, const sp_profile *profile, uint32_t rank, const uint32_t *names, size_t name_count, bool folds,
+                            sp_lane_names *lane_names, sp_error *error)
 {
     sp_rank_calls calls;
     sp_status status = sp_rank_calls_make(&calls, profile, rank, error);
@@ -179,7 +244,8 @@ static sp_status make_paths(paths *p, const sp_profile *profile, uint32_t rank, 
     narrow(&calls, profile, names, name_count);
     sp_call_tree tree = {0};
     status = sp_rank_calls_tree(&calls, profile, SP_NEST_STRICT, &tree, error);
-    if (status == SP_OK && !add_calls(p, profile, &calls, &tree)) {
+    const bool fine = status == SP_OK && (!folds || fold(p, profile, &tree, lane_names)) && add_calls(p, profile, &calls, &tree, lane_names);
+    if (status == SP_OK && !fine) {
         status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the tree of rank %u", (unsigned)rank);
     }
     sp_call_tree_free(&tree);
@@ -276,6 +342,22 @@ static bool add_root(sp_table *table, const paths *p, const sp_profile *profile,
     return ok;
 }
 
+/* "100 tasks of fetch on MainThread" */
+static char *folded_label(const stand_in *many, sp_lane_names *names)
+{
+    const sp_task_info *task = sp_lane_names_task(names, many->lane);
+    const char *dot = strrchr(task->coro_name, '.');
+    const sp_track thread = {.lane = -2 - task->thread_index};
+    char *on = task->thread_index >= 0 ? sp_lane_names_label(names, &thread) : NULL, *label = NULL;
+    if ((on || task->thread_index < 0) &&
+        asprintf(&label, "%zu %ss of %s%s%s (--top 0 shows each)", many->tasks, task->kind, dot ? dot + 1 : task->coro_name,
+                 on ? " on " : "", on ? on : "") < 0) {
+        label = NULL;
+    }
+    free(on);
+    return label;
+}
+
 static void write_lane(const paths *p, const sp_profile *profile, uint32_t rank, const lane *which, sp_lane_names *names,
                        size_t depth, size_t width, sp_text *out)
 {
@@ -289,7 +371,10 @@ static void write_lane(const paths *p, const sp_profile *profile, uint32_t rank,
         if (!add_root(&table, p, profile, root, depth)) table.failed = true;
     }
     const sp_track track = {.lane = which->key};
-    char *label = which->key == SP_LANE_UNKNOWN ? strdup("all calls") : sp_lane_names_label(names, &track);
+    const stand_in *many = stand_in_of(p, profile, names, which->key);
+    char *label = many                          ? folded_label(many, names)
+                  : which->key == SP_LANE_UNKNOWN ? strdup("all calls")
+                                                  : sp_lane_names_label(names, &track);
     if (sp_profile_ranks(profile) > 1) {
         char *process = sp_profile_rank_label(profile, rank);
         if (process) sp_text_printable(out, process);
@@ -341,20 +426,15 @@ static size_t choose_lanes(paths *p, int64_t limit)
     return all ? 0 : p->lane_count - (size_t)limit;
 }
 
-static sp_status write_rank(paths *p, const sp_profile *profile, uint32_t rank, size_t depth, int64_t limit, size_t width,
-                            sp_text *out, sp_error *error)
+static void write_rank(paths *p, const sp_profile *profile, uint32_t rank, size_t depth, int64_t limit, size_t width,
+                       sp_lane_names *names, sp_text *out)
 {
-    sp_lane_names names;
-    const sp_status status = sp_lane_names_make(&names, profile, rank, error);
-    if (status != SP_OK) return status;
     const size_t hidden = choose_lanes(p, limit < 0 ? LANE_LIMIT : limit);
     sp_sort(p->lanes, p->lane_count, sizeof *p->lanes, by_lane);
     for (size_t i = 0; i < p->lane_count; i++) {
-        if (p->lanes[i].shown) write_lane(p, profile, rank, &p->lanes[i], &names, depth, width, out);
+        if (p->lanes[i].shown) write_lane(p, profile, rank, &p->lanes[i], names, depth, width, out);
     }
     if (hidden) sp_text_format(out, "%zu more %s with less time (--top 0 shows all)\n\n", hidden, hidden == 1 ? "lane" : "lanes");
-    sp_lane_names_free(&names);
-    return SP_OK;
 }
 
 /* -- ranks -- */
@@ -399,20 +479,24 @@ sp_status sp_report_tree(const sp_profile *profile, const uint32_t *names, size_
     for (int64_t rank = -1; status == SP_OK && next_rank(profile, chosen, selection, &rank);) {
         paths p = {0};
         sp_error reason = {0};
+        sp_lane_names lane_names;
+        status = sp_lane_names_make(&lane_names, profile, (uint32_t)rank, error);
+        if (status != SP_OK) break;
         status = SP_ERR_NESTING;
         if (profile->aggregate) snprintf(reason.message, sizeof reason.message, "the profile has no single calls, only their sums");
-        else status = make_paths(&p, profile, (uint32_t)rank, names, name_count, &reason);
+        else status = make_paths(&p, profile, (uint32_t)rank, names, name_count, limit != 0, &lane_names, &reason);
         if (status == SP_ERR_NESTING) {
             tell_no_tree((uint32_t)rank, reason.message, out);
             *complete = empty = false;
             status = SP_OK;
         } else if (status == SP_OK) {
             empty = empty && p.count == 0;
-            status = write_rank(&p, profile, (uint32_t)rank, depth, limit, width, out, error);
+            write_rank(&p, profile, (uint32_t)rank, depth, limit, width, &lane_names, out);
         } else if (error) {
             *error = reason;
         }
         free_paths(&p);
+        sp_lane_names_free(&lane_names);
     }
     if (status == SP_OK && empty) sp_text_add(out, "  (no calls)\n\n");
     free(chosen);

@@ -348,6 +348,34 @@ def test_inspect_tree_prints_every_lane(cli: Cli, threaded: Path) -> None:
         assert re.search(r"│ outer +2 .*\n.*│ └─ inner +2 ", trees[worker])
 
 
+def test_tree_puts_many_tasks_of_a_coroutine_together(cli: Cli, tmp_path: Path) -> None:
+    import asyncio
+
+    pm = sp.ProfileManager()
+
+    async def fetch() -> None:
+        with pm.region("fetch"), pm.region("parse"):
+            await asyncio.sleep(0)
+
+    async def store() -> None:
+        with pm.region("store"):
+            await asyncio.sleep(0)
+
+    async def everything() -> None:
+        await asyncio.gather(*(fetch() for _ in range(30)), *(store() for _ in range(4)))
+
+    with pm.session(output=tmp_path / "p.h5", verbose=False, track_async=True):
+        asyncio.run(everything())
+    titles = re.compile(r"^\S.* on MainThread.*$", re.M)
+    shown = cli("inspect", "p.h5", "--tree").stdout
+    few = [f"Task-{number} (store) on MainThread" for number in range(32, 36)]
+    assert titles.findall(shown) == ["30 tasks of fetch on MainThread (--top 0 shows each)", *few]
+    assert re.search(r"│ fetch +30 .*\n.*│ └─ parse +30 ", shown)
+    each = cli("inspect", "p.h5", "--tree", "--top", "0").stdout
+    assert titles.findall(each) == [*(f"Task-{number} (fetch) on MainThread" for number in range(2, 32)), *few]
+    assert len(json.loads(cli("inspect", "p.h5", "--json", "--tree").stdout)["profiles"][0]["tree"]) == 35
+
+
 def test_tree_values_by_hand(cli: Cli, tmp_path: Path) -> None:
     #   a[0,100]            a[200,300]
     #   b[10,30] b[40,50]   c[210,290]

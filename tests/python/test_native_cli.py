@@ -106,6 +106,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["inspect", "b.h5", "c.h5", "d.h5", "e.h5"],
         ["inspect", "*.h5", "--regions-only"],
         ["inspect", "a.h5", "--tree"],
+        ["inspect", "a.h5", "--tree", "--top", "0"],
         ["inspect", "b.h5", "--tree"],
         ["inspect", "c.h5", "--tree"],
         ["inspect", "d.h5", "--tree"],

@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the session percentage counts: time covered by a region (default), or its exclusive time",
     )  # fmt: skip
     parser.add_argument(
-        "--tree", action="store_true", help="print the call tree of every thread and task instead of the tables"
+        "--tree", action="store_true", help="print the call tree of every thread and task instead of the tables; many tasks of one coroutine are one tree (--top 0: each)"
     )
     parser.add_argument(
         "--depth", type=_limit, default=64, metavar="N", help="levels of the tree that are shown (default: 64; 0: all)"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["longest_lanes", "print_tree", "tree_values", "trees"]
 
 LANE_LIMIT = 64
+ALIKE = 5  # so many tasks of one coroutine on one thread are shown as one lane
 
 
 def _await_column(calls: CallArrays, regions: Sequence[MPIRegion], rank: int) -> np.ndarray | None:
@@ -33,10 +34,29 @@ def _await_column(calls: CallArrays, regions: Sequence[MPIRegion], rank: int) ->
     return result
 
 
+def _fold(results: ProfilingResults, rank: int, calls: CallArrays) -> tuple[CallArrays, dict[int, int]]:
+    """The calls with one lane for all tasks of a coroutine on a thread, where there are ``ALIKE`` or more; these lanes, and how many each is."""
+    tasks = {int(task.index): task for task in results.tasks.get(rank, ())}
+    present = np.unique(calls.lane[calls.lane >= 0]) if tasks else np.empty(0, np.int64)
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for lane in present.tolist():
+        task = tasks.get(lane)
+        if task is not None and task.coro_name:
+            groups.setdefault((task.kind, task.coro_name, int(task.thread_index)), []).append(lane)
+    stands = {lane: lanes[0] for lanes in groups.values() if len(lanes) >= ALIKE for lane in lanes}
+    if not stands:
+        return calls, {}
+    lanes = calls.lane.copy()
+    in_task = lanes >= 0
+    lanes[in_task] = np.array([stands.get(lane, lane) for lane in present.tolist()])[np.searchsorted(present, lanes[in_task])]
+    folded = {lanes[0]: len(lanes) for lanes in groups.values() if len(lanes) >= ALIKE}
+    return calls._replace(lane=lanes), folded
+
+
 def trees(
-    results: ProfilingResults, regions: Sequence[MPIRegion], ranks: Iterable[int] | None
+    results: ProfilingResults, regions: Sequence[MPIRegion], ranks: Iterable[int] | None, *, fold: bool = False
 ) -> Iterator[tuple[int, Tree | Exception]]:
-    """The tree of each rank, or why there is none."""
+    """The tree of each rank, or why there is none. ``fold``: tasks that are alike share a lane."""
     from scope_profiler import EventDataUnavailableError, NestingError, build_call_arrays
 
     for rank in sorted({rank for region in regions for rank in region.ranks}):
@@ -46,8 +66,13 @@ def trees(
             yield rank, EventDataUnavailableError("the profile has no single calls, only their sums")
             continue
         try:
+            folded: dict[int, int] = {}
             calls = build_call_arrays(regions, rank)
-            yield rank, build_tree(calls, _await_column(calls, regions, rank))
+            if fold:
+                calls, folded = _fold(results, rank, calls)
+            tree = build_tree(calls, _await_column(calls, regions, rank))
+            tree.folded = folded
+            yield rank, tree
         except (NestingError, EventDataUnavailableError) as error:
             yield rank, error
 
@@ -61,10 +86,10 @@ def print_tree(
     depth: int = 64,
     limit: int | None = None,
 ) -> bool:
-    """A table for every lane. ``depth`` levels and ``limit`` lanes are shown (0: all). False when a rank has no tree."""
+    """A table for every lane. ``depth`` levels and ``limit`` lanes are shown (0: all, and each task by itself). False when a rank has no tree."""
     complete = True
     empty = True
-    for rank, tree in trees(results, regions, ranks):
+    for rank, tree in trees(results, regions, ranks, fold=limit != 0):
         if isinstance(tree, Exception):
             output.lines([f"rank {rank}: no call tree: {one_line(tree)}", ""])
             complete = empty = False
@@ -127,9 +152,20 @@ def _print_lane(
                 times.append(tree.awaiting[path])
             row += [str(int(tree.calls[path])), *(f"{int(ns) / 1e9:.6f}" for ns in times)]
         rows.append(row + [""] * (len(columns) - len(row)))
-    label = "all calls" if lane == NO_LANES else results.lane_label(lane, rank)
+    if lane in tree.folded:
+        label = _folded_label(results, tree.folded[lane], lane, rank)
+    else:
+        label = "all calls" if lane == NO_LANES else results.lane_label(lane, rank)
     title = f"{results.rank_label(rank)} - {label}" if int(results.num_ranks) > 1 else label
     output.lines([printable(title), *table(columns, rows, output.width), ""])
+
+
+def _folded_label(results: ProfilingResults, count: int, lane: int, rank: int) -> str:
+    task = next(task for task in results.tasks[rank] if int(task.index) == lane)
+    label = f"{count} {task.kind}s of {task.coro_name.rsplit('.', 1)[-1]}"
+    if task.thread_index >= 0:
+        label += f" on {results.lane_label(-2 - int(task.thread_index), rank)}"
+    return f"{label} (--top 0 shows each)"
 
 
 def _walk(tree: Tree, below: dict[int, list[int]], roots: list[int], depth: int) -> Iterator[tuple[str, int]]:

@@ -368,11 +368,13 @@ def test_tree_puts_many_tasks_of_a_coroutine_together(cli: Cli, tmp_path: Path) 
         asyncio.run(everything())
     titles = re.compile(r"^\S.* on MainThread.*$", re.M)
     shown = cli("inspect", "p.h5", "--tree").stdout
-    few = [f"Task-{number} (store) on MainThread" for number in range(32, 36)]
-    assert titles.findall(shown) == ["30 tasks of fetch on MainThread (--top 0 shows each)", *few]
+    many, *few = titles.findall(shown)
+    assert many == "30 tasks of fetch on MainThread (--top 0 shows each)"
+    assert [re.sub(r"\d+", "N", title) for title in few] == ["Task-N (store) on MainThread"] * 4
     assert re.search(r"│ fetch +30 .*\n.*│ └─ parse +30 ", shown)
     each = cli("inspect", "p.h5", "--tree", "--top", "0").stdout
-    assert titles.findall(each) == [*(f"Task-{number} (fetch) on MainThread" for number in range(2, 32)), *few]
+    assert titles.findall(each)[30:] == few
+    assert [re.sub(r"\d+", "N", title) for title in titles.findall(each)[:30]] == ["Task-N (fetch) on MainThread"] * 30
     assert len(json.loads(cli("inspect", "p.h5", "--json", "--tree").stdout)["profiles"][0]["tree"]) == 35
 
 

@@ -564,7 +564,10 @@ def watch_text(watch: Any, sort: str, rows: int, keys: bool, paused: bool, /) ->
     """The last look as lines of text, regions in the order of a key: t, c, r, o or n."""
 
 def watch_facts(watch: Any) -> dict[str, Any]:
-    """The last look: {"pid", "alive", "output", "running_ns", "all_tasks", "regions", "threads", "tasks"}."""
+    """The last look: {"pid", "alive", "output", "running_ns", "all_tasks", "regions", "threads", "tasks", "children"}."""
+
+def spool_of_process(pid: int, /) -> str:
+    """The newest spool that a process has mapped. ValueError that says in words for people why there is none."""
 
 def spool_is_local(directory: str) -> bool:
     """Whether the directory's file system is local."""

@@ -24,52 +24,13 @@ static const char *const sort_names[] = {"total", "calls", "rate", "open", "name
 
 /* -- which spool -- */
 
-/* In a list of mappings the kernel writes a newline of a path as \012, and a backslash as itself. */
-static void put_newlines_back(char *path)
-{
-    char *to = path;
-    for (const char *from = path; *from; to++) {
-        const bool newline = strncmp(from, "\\012", 4) == 0;
-        *to = newline ? '\n' : *from;
-        from += newline ? 4 : 1;
-    }
-    *to = '\0';
-}
-
-/* The newest of the spools that a process has mapped: malloc'ed; NULL with *code. */
+/* Malloc'ed; NULL with *code. */
 static char *spool_of(const char *process, int *code)
 {
-    char path[64], *line = NULL, *best = NULL;
-    size_t room = 0;
-    struct timespec newest = {0};
-    snprintf(path, sizeof path, "/proc/%.20s/maps", process);
-    FILE *maps = fopen(path, "re");
-    if (maps == NULL) {
-        *code = errno == ENOENT ? cli_fail("there is no process %s", process) : cli_fail("process %s: %s", process, strerror(errno));
-        return NULL;
-    }
-    while (getline(&line, &room, maps) > 0) {
-        char *file = strchr(line, '/');
-        if (file == NULL) continue;
-        file[strcspn(file, "\n")] = '\0';
-        const size_t size = strlen(file);
-        struct stat status;
-        if (size < 6 || strcmp(file + size - 6, ".spool") != 0) continue;
-        if (stat(file, &status) != 0) {
-            put_newlines_back(file);
-            if (stat(file, &status) != 0) continue;
-        }
-        const bool newer = status.st_mtim.tv_sec > newest.tv_sec ||
-                           (status.st_mtim.tv_sec == newest.tv_sec && status.st_mtim.tv_nsec > newest.tv_nsec);
-        if (best && !newer) continue;
-        free(best);
-        best = strdup(file);
-        newest = status.st_mtim;
-    }
-    free(line);
-    fclose(maps);
-    if (best == NULL) *code = cli_fail("process %s records into no spool", process);
-    return best;
+    sp_error error = {0};
+    char *path = NULL;
+    if (sp_spool_of_process(strtoll(process, NULL, 10), &path, &error) != SP_OK) *code = cli_fail_text(error.message);
+    return path;
 }
 
 static bool is_number(const char *text)

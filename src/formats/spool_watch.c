@@ -183,6 +183,7 @@ void sp_watch_close(sp_watch *w)
     free(w->regions);
     free(w->threads);
     free(w->cpu_before);
+    sp_recording_children_free(w->seen.children, w->seen.child_count);
     free(w->path);
     free(w);
 }
@@ -716,6 +717,17 @@ static void sum_up_tasks(sp_watch *w, double seconds)
     }
 }
 
+/* Only where the id is that of the writer, not one of another machine or container. */
+static void find_children(sp_watch *w)
+{
+    const sp_spool_header *h = &w->header;
+    sp_recording_children_free(w->seen.children, w->seen.child_count);
+    w->seen.children = NULL;
+    w->seen.child_count = 0;
+    if (!w->seen.alive || h->process_start == 0 || sp_process_start(h->pid) != h->process_start) return;
+    w->seen.child_count = sp_recording_children(h->pid, &w->seen.children);
+}
+
 sp_status sp_watch_look(sp_watch *w, const sp_watched **out, sp_error *error)
 {
     const uint64_t before = w->looked_ns ? w->size : SP_SPOOL_PAGE;
@@ -736,6 +748,7 @@ sp_status sp_watch_look(sp_watch *w, const sp_watched **out, sp_error *error)
     sum_up_regions(w, now, seconds);
     sum_up_threads(w, seconds, w->looked_ns == 0);
     sum_up_tasks(w, seconds);
+    find_children(w);
     w->seen.running_ns = now > w->header.start_ns ? now - w->header.start_ns : 0;
     w->looked_ns = clock;
     *out = &w->seen;

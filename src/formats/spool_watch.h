@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "core/error.h"
+#include "formats/spool_find.h"
 
 typedef struct sp_watched_region {
     char *name;
@@ -50,6 +51,8 @@ typedef struct sp_watched {
     sp_watched_task *tasks;     /* those that have not ended, in the order of their creation */
     size_t region_count, thread_count, task_count;
     uint64_t all_tasks;   /* with those that have ended */
+    sp_recording_child *children; /* processes that it has started and that record too */
+    size_t child_count;
     uint64_t looked_at;   /* slots and notes that this look has read */
 } sp_watched;
 

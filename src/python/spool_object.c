@@ -199,8 +199,8 @@ static PyObject *watch_facts(PyObject *module, PyObject *capsule)
     const watcher *w = looked_of(capsule);
     if (w == NULL) return NULL;
     const sp_watched *seen = w->seen;
-    PyObject *regions = PyList_New(0), *threads = PyList_New(0), *tasks = PyList_New(0);
-    bool failed = !regions || !threads || !tasks;
+    PyObject *regions = PyList_New(0), *threads = PyList_New(0), *tasks = PyList_New(0), *children = PyList_New(0);
+    bool failed = !regions || !threads || !tasks || !children;
     for (size_t i = 0; i < seen->region_count && !failed; i++) {
         const sp_watched_region *region = &seen->regions[i];
         if (region->calls == 0) continue;
@@ -222,23 +222,47 @@ static PyObject *watch_facts(PyObject *module, PyObject *capsule)
                                              (long long)task->running_ns, "suspended_ns", (long long)task->suspended_ns, "running",
                                              task->running)) < 0;
     }
+    for (size_t i = 0; i < seen->child_count && !failed; i++) {
+        failed = append(children, Py_BuildValue("{sLsN}", "pid", (long long)seen->children[i].pid, "spool",
+                                                PyUnicode_DecodeFSDefault(seen->children[i].spool))) < 0;
+    }
     PyObject *output = failed ? NULL : PyUnicode_DecodeFSDefault(seen->output);
     if (output == NULL) {
+        Py_XDECREF(children);
         Py_XDECREF(regions);
         Py_XDECREF(threads);
         Py_XDECREF(tasks);
         return NULL;
     }
-    return Py_BuildValue("{sLsOsNsLsKsNsNsN}", "pid", (long long)seen->pid, "alive", seen->alive ? Py_True : Py_False, "output", output,
+    return Py_BuildValue("{sLsOsNsLsKsNsNsNsN}", "pid", (long long)seen->pid, "alive", seen->alive ? Py_True : Py_False, "output", output,
                          "running_ns", (long long)seen->running_ns, "all_tasks", (unsigned long long)seen->all_tasks, "regions", regions,
-                         "threads", threads, "tasks", tasks);
+                         "threads", threads, "tasks", tasks, "children", children);
+}
+
+static PyObject *spool_of_process(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    const long long pid = PyLong_AsLongLong(argument);
+    char *path = NULL;
+    sp_error error = {0};
+    sp_status status;
+    if (pid == -1 && PyErr_Occurred()) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    status = sp_spool_of_process(pid, &path, &error);
+    Py_END_ALLOW_THREADS
+    if (status != SP_OK) return sp_python_raise(SP_ERR_INVALID, &error, NULL);
+    PyObject *text = PyUnicode_DecodeFSDefault(path);
+    free(path);
+    return text;
 }
 
 static PyMethodDef functions[] = {
+    {"spool_of_process", spool_of_process, METH_O,
+     "The newest spool that a process has mapped. ValueError that says in words for people why there is none."},
     {"watch_spool", watch_spool, METH_O, "What looks at the spool of a running process: for watch_look()."},
     {"watch_look", watch_look, METH_O, "Read what is new in the spool; how many slots and notes that were."},
     {"watch_text", watch_text, METH_VARARGS, "watch_text(watch, sort, rows, keys, paused): the last look as lines of text."},
-    {"watch_facts", watch_facts, METH_O, "The last look: {'pid', 'alive', 'output', 'running_ns', 'all_tasks', 'regions', 'threads', 'tasks'}."},
+    {"watch_facts", watch_facts, METH_O, "The last look: {'pid', 'alive', 'output', 'running_ns', 'all_tasks', 'regions', 'threads', 'tasks', 'children'}."},
     {"read_spool", read_spool, METH_VARARGS,
      "read_spool(path, rank=0) -> (Profile, {'open_calls', 'damaged_bytes', 'limited', 'incomplete', 'values'})\n\n"
      "'values': a list of (region or None, scope, lane, start ns, end ns or None, JSON text), and the lanes of the calls, int64 as bytes.\n"

@@ -169,6 +169,20 @@ static void add_tasks(const sp_watched *seen, const sp_watch_view *view, sp_text
     free(list);
 }
 
+static void add_children(const sp_watched *seen, const sp_watch_view *view, sp_text *out)
+{
+    if (seen->child_count == 0) return;
+    sp_text_format(out, "%zu process%s that it started record%s too\n", seen->child_count, seen->child_count == 1 ? "" : "es",
+                   seen->child_count == 1 ? "s" : "");
+    sp_text_add(out, "   process  spool\n");
+    for (size_t i = 0; i < seen->child_count && i < view->rows; i++) {
+        sp_text_format(out, "%10lld  ", (long long)seen->children[i].pid);
+        sp_text_printable(out, seen->children[i].spool);
+        sp_text_add(out, "\n");
+    }
+    add_more(seen->child_count, view->rows, out);
+}
+
 void sp_report_watch(const sp_watched *seen, const char *path, const sp_watch_view *view, sp_text *out)
 {
     sp_text_printable(out, seen->output[0] ? seen->output : path);
@@ -183,4 +197,5 @@ void sp_report_watch(const sp_watched *seen, const char *path, const sp_watch_vi
     add_regions(seen, view, out);
     add_threads(seen, view, out);
     add_tasks(seen, view, out);
+    add_children(seen, view, out);
 }

@@ -881,3 +881,15 @@ def test_the_installed_script_is_the_same_program() -> None:
         pytest.skip("the package is not installed beside this interpreter")
     process = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
     assert process.stdout == f"scope-profiler {sp.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("p.txt", "HDF5 profile"), ("p.prof", "HDF5 profile"), ("p.speedscope.json", "export speedscope"), ("p.json", ""), ("p.h5", ""), ("p", "")],
+)
+def test_run_says_where_a_name_promises_another_format(cli: Cli, tmp_path: Path, name: str, word: str) -> None:
+    """The file is what release 0.7.5 makes of the name."""
+    (tmp_path / "app.py").write_text("import scope_profiler as sp\nwith sp.region('a'): pass\n")
+    process = cli("run", "-q", "-o", name, "app.py")
+    assert process.returncode == 0 and sp.load(tmp_path / name)["a"].num_calls == 1
+    assert len(process.stderr.splitlines()) == bool(word) and word in process.stderr

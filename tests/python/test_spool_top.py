@@ -254,3 +254,60 @@ def test_what_cannot_be_watched_is_one_line(tmp_path, capsys):
         assert capsys.readouterr().err.count("\n") == 1
     assert main(["top", "4194305"]) == 2
     assert capsys.readouterr().err == "scope-profiler: there is no process 4194305\n"
+
+
+FAMILY = """
+import multiprocessing, os, sys, scope_profiler as sp
+def work(ready, done):
+    with sp.region("work"): pass
+    if sys.argv[1] == "own":
+        sp.setup(output=f"own.{os.getpid()}.h5", replace=True)
+        with sp.region("work"): pass
+    ready.put(os.getpid())
+    done.get()
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[2])
+    if sys.argv[1] == "followed": sp.setup(output="p.h5", follow_processes=True, track_threads=True)
+    ready, done = context.Queue(), context.Queue()
+    workers = [context.Process(target=work, args=(ready, done)) for _ in range(2)]
+    for worker in workers: worker.start()
+    print(*sorted(ready.get() for _ in workers), flush=True)
+    sys.stdin.readline()
+    for _ in workers: done.put(None)
+    for worker in workers: worker.join()
+    sp.reset()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("kind", ["followed", "own"])
+def test_a_look_at_a_parent_names_the_spools_of_the_processes_it_started(tmp_path, capsys, kind, method):
+    (tmp_path / "family.py").write_text(FAMILY)
+    process = subprocess.Popen(
+        [sys.executable, "family.py", kind, method], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        workers = [int(word) for word in process.stdout.readline().split()]
+        if kind == "own":
+            assert main(["top", "--once", str(process.pid)]) == 2
+            told = f"process {process.pid} records into no spool, but what it started does: {workers[0]}, {workers[1]}"
+            assert capsys.readouterr().err == f"scope-profiler: {told}\n"
+        else:
+            assert main(["top", "--once", str(process.pid)]) == 0
+            text = capsys.readouterr().out
+            assert "2 processes that it started record too" in text
+            assert main(["top", "--json", str(process.pid)]) == 0
+            children = json.loads(capsys.readouterr().out)["children"]
+            assert [child["pid"] for child in children] == workers
+            for child in children:
+                assert f"{child['pid']:10d}  {child['spool']}\n" in text
+                assert f".{child['pid']}-" in child["spool"] and os.path.exists(child["spool"])
+        for worker in workers:
+            assert main(["top", "--once", str(worker)]) == 0
+            assert " work\n" in capsys.readouterr().out
+        process.communicate("\n", timeout=60)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()

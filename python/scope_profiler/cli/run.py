@@ -28,7 +28,7 @@ DEFAULT_OUTPUT = "profiling_data.h5"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this command; the script and its arguments are cut off by split_arguments() before."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("-o", "--outfile", metavar="FILE", help=f"profile to write (default: {DEFAULT_OUTPUT})")
+    where.add_argument("-o", "--outfile", metavar="FILE", help=f"profile to write (default: {DEFAULT_OUTPUT}): JSON as .json or .json.gz, a page as .html, HDF5 as anything else")
     where.add_argument("--no-output", action="store_true", help="write no file, only print the summary")
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings (table [profiling])")
     parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
@@ -205,6 +205,9 @@ class _Recording:
                     complain(f"{PROGRAM}: --{name} means nothing without --recursive or --all")
         for warning in told:  # no line of the program is to blame
             complain(f"{PROGRAM}: {one_line(warning.message)}")
+        note = _format_note(self._arguments.outfile or "")
+        if note:
+            complain(f"{PROGRAM} run: {note}")
         # Registered before the program's own handlers, hence called after them: at that point its threads have ended too.
         atexit.register(self.end)
 
@@ -357,6 +360,18 @@ class _Recording:
             complain(f"{PROGRAM} run: no region with a tag of --tag was recorded")
         elif not config.use_line_profiler and not config.use_memray:
             complain(f"{PROGRAM} run: the program has recorded no region: mark some, with region() or @profile, or try --recursive")
+
+
+def _format_note(path: str) -> str:
+    """What a name promises that the file does not keep; empty where it does."""
+    name = os.path.basename(path).lower()
+    for suffix, kind in ((".speedscope.json", "speedscope"), (".trace.json", "chrome-trace")):
+        if name.endswith(suffix):
+            return f"{path} will be a JSON profile; `{PROGRAM} export {kind}` makes of it what its name says"
+    suffix = os.path.splitext(name)[1]
+    if suffix in ("", ".h5", ".hdf5", ".hdf", ".he5", ".json", ".html", ".htm") or name.endswith(".json.gz"):
+        return ""
+    return f"{path} will be an HDF5 profile, like every name but .json, .json.gz, .html and .htm; `{PROGRAM} export` makes other formats of it"
 
 
 def _same_file(one: str, other: str) -> bool:

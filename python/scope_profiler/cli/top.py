@@ -116,21 +116,9 @@ def _find(target: str) -> str:
     if not target.isdecimal() or os.path.exists(target):
         return target
     try:
-        with open(f"/proc/{target}/maps", "rb") as maps:
-            mapped = {os.fsdecode(line.rstrip(b"\n").partition(b"/")[2]) for line in maps}
-    except FileNotFoundError:
-        raise CommandError(f"there is no process {target}") from None
-    except OSError as error:
-        raise CommandError(f"process {target}: {error.strerror or error}") from None
-    found = sorted(_unescaped("/" + path) for path in mapped if path.endswith(".spool"))
-    if not found:
-        raise CommandError(f"process {target} records into no spool")
-    return max(found, key=lambda path: os.stat(path).st_mtime_ns if os.path.exists(path) else 0)
-
-
-def _unescaped(path: str) -> str:
-    """A path of a list of mappings, in which the kernel writes a newline as \\012 and a backslash as itself."""
-    return path if os.path.exists(path) else path.replace("\\012", "\n")
+        return _core.spool_of_process(int(target))
+    except (ValueError, OverflowError) as error:
+        raise CommandError(one_line(error)) from None
 
 
 def _guarded(path: str, step: Callable[[], Any]) -> Any:

@@ -106,6 +106,8 @@ def test_the_header_compiles_as_cplusplus(tmp_path):
     subprocess.run([*command, str(source)], check=True)
 
 
+@pytest.mark.uninstrumented
+@pytest.mark.beside
 def test_the_extension_exports_only_its_entry_point_and_the_host_of_native_code():
     core = pytest.importorskip("scope_profiler._core")
     assert exported(core.__file__) == {"PyInit__core", "sp_host_v1"}

@@ -13,6 +13,9 @@ from scope_profiler.memray import MemrayAllocationTracker, ranked
 
 memray = pytest.importorskip("memray")
 
+# Sanitizers and memray both want to be the allocator.
+pytestmark = [pytest.mark.uninstrumented, pytest.mark.beside]
+
 # The program allocates two blocks of known size, one of them in a function that a region is about.
 PROGRAM = """
 import mmap, os, sys

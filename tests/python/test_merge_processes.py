@@ -145,6 +145,8 @@ with ProfileManager.session(file_path=sys.argv[1], verbose=False):
 
 
 @pytest.mark.slow
+@pytest.mark.uninstrumented  # a library of its own is loaded first
+@pytest.mark.beside
 def test_two_processes_with_shifted_clocks_merge_in_order(tmp_path: Path) -> None:
     """They take turns by the calendar; one's monotonic clock starts at 7 s, the other's at a day, and gains 500 ppm."""
     source, library = tmp_path / "shim.c", tmp_path / "shim.so"

@@ -323,7 +323,7 @@ def test_two_managers():
 def test_the_tests_of_this_package_pass_under_it(tmp_path: Path) -> None:
     here = Path(__file__).parent
     tests = [str(here / f"test_manager_{name}.py") for name in ("lifecycle", "session", "instrumentation")]
-    process = pytest_in(here.parents[1], "-q", "-p", "timeout", "--import-mode=importlib", "--scope-profile", f"--scope-profile-out={tmp_path}/own.h5", *tests)
+    process = pytest_in(here.parents[1], "-q", "-m", "not uninstrumented", "-p", "timeout", "--import-mode=importlib", "--scope-profile", f"--scope-profile-out={tmp_path}/own.h5", *tests)
     [passed] = re.findall(r"(\d+) passed", process.stdout)
     results = sp.load(tmp_path / "own.h5")
     assert sum(region.num_calls for region in results.get_regions()) == int(passed) > 50

@@ -8,7 +8,7 @@ from . import _core
 from ._mpi import might_be_rank
 from .clock_choice import choose_clock
 from .line_functions import LineFunctions
-from .recording import ProcessLock, Recording, warn_dropped
+from .recording import ProcessLock, Recording, warn, warn_dropped
 from .spooling import open_run
 from .tags import ROOT_REGION, TagRules
 
@@ -305,10 +305,7 @@ class ManagerState:
         if return_results:
             self.last_results = results
         if verbose and results is not None:
-            results.print_summary()
-            for note in (recording.open_note, recording.trace_note):
-                if results.is_root and note:
-                    print(note)
+            _show(results, recording)
         if verbose_line_profiler:
             recording.print_lines()
         return results if return_results else None
@@ -385,6 +382,24 @@ def _source_path(detail: str) -> Callable[[str], str]:
     from .run_metadata import absolute_source_path, short_source_path
 
     return absolute_source_path if detail == "full" else short_source_path
+
+
+def _show(results: ProfilingResults, recording: Recording) -> None:
+    """Print the summary. That it cannot be printed is no failure of the program that was measured: the run is reported."""
+    import sys
+
+    try:
+        results.print_summary()
+        for note in (recording.open_note, recording.trace_note):
+            if results.is_root and note:
+                print(note)
+    except BrokenPipeError:
+        pass  # nobody reads it any more
+    except OSError as error:
+        warn(f"cannot print the summary: {error.strerror or error}")
+    except ValueError:
+        if not getattr(sys.stdout, "closed", False):  # the program has closed it
+            raise
 
 
 def _empty_results(config: ProfilingConfig | None) -> ProfilingResults:

@@ -844,6 +844,8 @@ def print_results(
 
 def _write(stream: TextIO | None, lines: Sequence[str]) -> None:
     out = sys.stdout if stream is None else stream
+    if out is None:
+        return  # a process without a standard output: print() does nothing there either
     text = "\n".join(lines) + "\n"
     try:
         out.write(text)

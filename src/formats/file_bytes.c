@@ -1,6 +1,7 @@
 #include "formats/file_bytes.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 int sp_file_read(int fd, void *buffer, size_t size, uint64_t offset)
@@ -31,4 +32,14 @@ int sp_file_write(int fd, const void *data, size_t size, uint64_t offset)
         size -= (size_t)put;
     }
     return 0;
+}
+
+int sp_file_not_standard(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    const int other = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int problem = errno;
+    close(fd);
+    errno = problem;
+    return other;
 }

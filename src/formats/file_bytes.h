@@ -10,4 +10,10 @@
 int sp_file_read(int fd, void *buffer, size_t size, uint64_t offset);
 int sp_file_write(int fd, const void *data, size_t size, uint64_t offset);
 
+/*
+ * What a call of open() gave, as a descriptor that is not one of the standard streams. A process that has closed these gets their numbers
+ * for its next files, and whoever then prints, writes into them. -1 with errno.
+ */
+int sp_file_not_standard(int fd);
+
 #endif

@@ -155,7 +155,7 @@ static int keep_permissions(int fd, const struct stat *old)
 static int open_nameless(const char *target, mode_t mode)
 {
     char *directory = access("/proc/self/fd", X_OK) == 0 ? directory_of(target) : NULL; /* to give it a name later */
-    const int fd = directory ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    const int fd = directory ? sp_file_not_standard(open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)) : -1;
     free(directory);
     return fd;
 }
@@ -173,7 +173,8 @@ static int open_named(sp_replacement *replacement, mode_t mode)
 {
     for (int attempt = 0; attempt < 100; attempt++) {
         char *name = temporary_name(replacement->target);
-        const int fd = name ? open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode) : -1;
+        int fd = name ? open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode) : -1;
+        if (fd >= 0 && (fd = sp_file_not_standard(fd)) < 0) unlink(name);
         if (fd >= 0) {
             replacement->temporary = name;
             return fd;

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "core/task.h"
+#include "formats/file_bytes.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
 
@@ -641,7 +642,9 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
     spool->ends_with_name = options->ends_with_name;
     spool->path = strdup(options->path);
     /* Only the user may read it, and a name that is there already, a planted link too, is not taken. */
-    spool->file = open(options->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int made = open(options->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    spool->file = sp_file_not_standard(made);
+    if (made >= 0 && spool->file < 0) unlink(options->path);
     if (spool->file < 0 || spool->path == NULL) {
         status = sp_fail_errno(error, SP_ERR_IO, "cannot create the spool %s", options->path);
         goto failed;

@@ -206,3 +206,66 @@ def test_a_spool_with_a_call_stays_and_is_told(tmp_path: Path, python: Callable[
     again = python("import sys, scope_profiler as sp\nwith sp.session(output=sys.argv[1], verbose=False): pass", str(output))
     assert f"scope-profiler recover {left}" in again.stderr and left.exists()
     assert main(["recover", str(left)]) == 0
+
+
+# -- standard streams ------------------------------------------------------------------------------------------------------
+
+
+def without_streams(tmp_path: Path, program: str, *closed: int) -> subprocess.CompletedProcess[bytes]:
+    closes = " ".join(f"{number}>&-" for number in closed)
+    return subprocess.run(["bash", "-c", f'exec "$0" -c "$1" {closes}', sys.executable, program], cwd=tmp_path, capture_output=True)
+
+
+def test_what_is_printed_to_a_closed_stream_does_not_get_into_a_file(tmp_path: Path) -> None:
+    """The next files of a process without standard streams get their numbers."""
+    program = """
+import os, signal, scope_profiler as sp
+sp.setup(output="p.h5")
+for _ in range(10):
+    with sp.region("a"): pass
+for number in (0, 1, 2):
+    try: os.write(number, b"an error message " * 1000)
+    except OSError: pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    without_streams(tmp_path, program, 0, 1, 2)
+    [spool] = tmp_path.glob("*.spool")
+    found = sp.load(spool)
+    assert found["a"].num_calls == 10 and "recovered_damaged_bytes" not in found.metadata
+
+
+@pytest.mark.parametrize("closed", [[1], [0, 1, 2]])
+def test_a_session_without_a_standard_output_prints_nothing_and_goes_well(tmp_path: Path, closed: list[int]) -> None:
+    program = "import scope_profiler as sp\nwith sp.session(output='p.h5'):\n  with sp.region('a'): pass\nopen('fine', 'w').close()"
+    process = without_streams(tmp_path, program, *closed)
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert sorted(os.listdir(tmp_path)) == ["fine", "p.h5"]
+
+
+@pytest.mark.parametrize(("way", "told"), [("full", "cannot print the summary: No space left on device"), ("pipe", ""), ("closed", "")])
+def test_a_summary_that_cannot_be_printed_is_no_failure_of_the_program(tmp_path: Path, way: str, told: str) -> None:
+    program = """
+import io, os, sys, scope_profiler as sp
+class Full(io.StringIO):
+    def write(self, text): raise OSError(28, os.strerror(28))
+class Pipe(io.StringIO):
+    def write(self, text): raise BrokenPipeError(32, os.strerror(32))
+if WAY == "closed": sys.stdout.close()
+else: sys.stdout = Full() if WAY == "full" else Pipe()
+with sp.session(output="p.h5"):
+    with sp.region("a"): pass
+open("fine", "w").close()
+os._exit(0)
+"""
+    process = subprocess.run([sys.executable, "-c", f"WAY = {way!r}\n{program}"], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0 and sorted(os.listdir(tmp_path)) == ["fine", "p.h5"]
+    assert told in process.stderr and bool(process.stderr) == bool(told)
+
+
+def test_run_in_a_directory_that_is_gone(tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text("import sys, scope_profiler as sp\nwith sp.session(output=sys.argv[1], verbose=False):\n  with sp.region('a'): pass")
+    command = 'mkdir gone; cd gone; rmdir ../gone; exec "$0" -m scope_profiler run -o "$1/run.h5" "$1/app.py" "$1/p.h5"'
+    process = subprocess.run(["bash", "-c", command, sys.executable, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert sp.load(tmp_path / "p.h5")["a"].num_calls == 1

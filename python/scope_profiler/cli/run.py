@@ -375,7 +375,10 @@ def _format_note(path: str) -> str:
 
 
 def _same_file(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+    try:
+        return os.path.realpath(one) == os.path.realpath(other)
+    except OSError:  # the working directory was removed
+        return one == other
 
 
 def _flush_streams() -> None:

@@ -173,12 +173,12 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
                            const void *buffer)
 {
     driver_file *file = (driver_file *)public;
-    if (address + size > file->eof) file->eof = address + size;
-    if (file->io->elsewhere && type == H5FD_MEM_DRAW) {
+    if (file->io->elsewhere && type == H5FD_MEM_DRAW) { /* at the file's end it makes the file no longer: driver_truncate does */
         file->io->place = address;
         file->io->size = size;
         return 0;
     }
+    if (address + size > file->eof) file->eof = address + size;
     if (file->io->problem == 0 && sp_file_write(file->io->fd, buffer, size, address) < 0) note_problem(file->io);
     return 0;
 }

@@ -22,6 +22,13 @@ int64_t sp_column_default(sp_column column)
 
 /* -- life of a profile -- */
 
+uint64_t sp_profile_calls(const sp_profile *profile)
+{
+    uint64_t calls = 0;
+    for (size_t i = 0; i < profile->row_count; i++) calls += sp_row_calls(&profile->rows[i]);
+    return calls;
+}
+
 sp_profile *sp_profile_new(void)
 {
     sp_profile *profile = calloc(1, sizeof *profile);

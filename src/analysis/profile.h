@@ -60,6 +60,12 @@ typedef struct sp_row {
     int64_t aggregate_total, aggregate_minimum, aggregate_maximum, aggregate_exclusive;
 } sp_row;
 
+/* Calls of the row, be they there or only their sums. */
+static inline uint64_t sp_row_calls(const sp_row *row)
+{
+    return row->has_aggregate ? row->aggregate_count : row->count;
+}
+
 typedef struct sp_thread_info {
     uint32_t rank;
     int64_t index, ident, native_id;
@@ -188,6 +194,9 @@ typedef struct sp_profile {
     bool own_rows, own_gpu, own_aux; /* a copy: its rows, its column of GPU times, its groups are its own */
     _Atomic(int) references;
 } sp_profile;
+
+/* The same of all rows. */
+uint64_t sp_profile_calls(const sp_profile *profile);
 
 /* An empty profile with one reference; NULL when out of memory. */
 sp_profile *sp_profile_new(void);

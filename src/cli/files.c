@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "formats/hdf5.h"
+#include "formats/json_text.h"
 #include "formats/spool.h"
 
 /* -- names -- */
@@ -132,43 +134,92 @@ static void set_metadata(sp_profile *profile, const char *key, const json_t *val
     free(list);
 }
 
+/* JSON has no name for these numbers, but Python writes them. */
+static bool is_special(sp_json_piece value, double *number)
+{
+    static const struct {
+        const char *name;
+        double number;
+    } special[] = {{"NaN", NAN}, {"Infinity", INFINITY}, {"-Infinity", -INFINITY}};
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
+        if (strlen(special[i].name) != value.size || memcmp(special[i].name, value.at, value.size) != 0) continue;
+        *number = special[i].number;
+        return true;
+    }
+    return false;
+}
+
+/* One entry of the metadata in the spool's journal, into the profile; what it found out itself is nearer to the truth. */
+static bool take_metadata(void *context, sp_json_piece name, sp_json_piece text)
+{
+    sp_profile *profile = context;
+    json_t *key = json_loadb(name.at, name.size, JSON_DECODE_ANY, NULL), *value = NULL;
+    double number;
+    if (key && sp_profile_find_metadata(profile, json_string_value(key)) == NULL) {
+        if (is_special(text, &number)) sp_profile_set_float(profile, json_string_value(key), number);
+        else if ((value = json_loadb(text.at, text.size, JSON_DECODE_ANY, NULL))) set_metadata(profile, json_string_value(key), value);
+    }
+    json_decref(key);
+    json_decref(value);
+    return true;
+}
+
+static bool is_whole(void *context, sp_json_piece name, sp_json_piece text)
+{
+    return true;
+}
+
 /* The metadata that the spool's journal has, into the profile. */
 static void note_metadata(sp_profile *profile)
 {
     const sp_metadata *found = sp_profile_find_metadata(profile, "spool_metadata");
-    json_t *noted = found && found->kind == SP_VALUE_STRING ? json_loads(found->text, 0, NULL) : NULL;
-    const char *key;
-    json_t *value;
-    json_object_foreach(noted, key, value)
-    {
-        if (sp_profile_find_metadata(profile, key) == NULL) set_metadata(profile, key, value); /* the reader's own is nearer to the truth */
-    }
-    json_decref(noted);
+    char *noted = found && found->kind == SP_VALUE_STRING ? strdup(found->text) : NULL;
     sp_profile_drop_metadata(profile, "spool_metadata");
+    if (noted && sp_json_members(noted, is_whole, NULL)) sp_json_members(noted, take_metadata, profile);
+    free(noted);
+}
+
+static bool take_rank(void *context, sp_json_piece name, sp_json_piece text)
+{
+    static const char wanted[] = "\"mpi_rank\"";
+    if (name.size != sizeof wanted - 1 || memcmp(name.at, wanted, name.size) != 0) return true;
+    json_t *value = json_loadb(text.at, text.size, JSON_DECODE_ANY, NULL);
+    const json_int_t rank = json_is_integer(value) ? json_integer_value(value) : 0;
+    *(uint32_t *)context = rank > 0 && rank <= INT32_MAX ? (uint32_t)rank : 0;
+    json_decref(value);
+    return true;
 }
 
 /* Which rank of its run the process was that wrote a spool. */
 static uint32_t rank_of(const sp_profile *profile)
 {
     const sp_metadata *found = sp_profile_find_metadata(profile, "spool_metadata");
-    json_t *noted = found && found->kind == SP_VALUE_STRING ? json_loads(found->text, 0, NULL) : NULL;
-    const json_t *rank = json_object_get(noted, "mpi_rank");
-    const json_int_t value = json_is_integer(rank) ? json_integer_value(rank) : 0;
-    json_decref(noted);
-    return value > 0 && value <= INT32_MAX ? (uint32_t)value : 0;
+    uint32_t rank = 0;
+    if (found && found->kind == SP_VALUE_STRING && sp_json_members(found->text, is_whole, NULL)) {
+        sp_json_members(found->text, take_rank, &rank);
+    }
+    return rank;
 }
 
 sp_status cli_read_spool(const char *path, sp_profile **out, sp_salvage *salvage, sp_error *error)
 {
-    sp_status status = sp_spool_read(path, 0, out, salvage, NULL, error);
+    sp_spool_values values;
+    sp_status status = sp_spool_read(path, 0, out, salvage, &values, error);
     const uint32_t rank = status == SP_OK ? rank_of(*out) : 0;
     if (rank) {
         sp_profile_release(*out);
+        sp_spool_values_free(&values);
         *out = NULL;
-        status = sp_spool_read(path, rank, out, salvage, NULL, error);
+        status = sp_spool_read(path, rank, out, salvage, &values, error);
     }
-    if (status == SP_OK) note_metadata(*out);
-    return status;
+    if (status != SP_OK) return status;
+    note_metadata(*out);
+    status = sp_spool_values_tell(&values, *out);
+    sp_spool_values_free(&values);
+    if (status == SP_OK) return SP_OK;
+    sp_profile_release(*out);
+    *out = NULL;
+    return sp_fail(error, status, "no memory to read %s", path);
 }
 
 int cli_load(const char *path, sp_profile **out)

@@ -64,7 +64,8 @@ static char *free_name(const char *spool)
 
 static void describe(const sp_profile *profile, const sp_salvage *salvage, sp_text *out)
 {
-    sp_text_format(out, "%llu %s of %zu %s", (unsigned long long)profile->call_count, profile->call_count == 1 ? "call" : "calls",
+    const uint64_t calls = sp_profile_calls(profile);
+    sp_text_format(out, "%llu %s of %zu %s", (unsigned long long)calls, calls == 1 ? "call" : "calls",
                    profile->name_count, profile->name_count == 1 ? "region" : "regions");
     if (salvage->open_calls) sp_text_format(out, ", %llu of them open at the end", (unsigned long long)salvage->open_calls);
     if (salvage->damaged_bytes) sp_text_format(out, ", %llu bytes of the spool were damaged", (unsigned long long)salvage->damaged_bytes);
@@ -77,9 +78,6 @@ static int dispose(const cli *c, const char *path, const sp_spool_info *info, co
     if (cli_flag(c, "keep")) return 0;
     if (info->alive) {
         sp_text_add(out, "its process is still running, so the spool stays\n");
-    } else if (salvage->values) {
-        sp_text_printable(out, path);
-        sp_text_add(out, " stays, because it has metadata of single calls, which the Python command recovers\n");
     } else if (salvage->damaged_bytes) {
         sp_text_printable(out, path);
         sp_text_add(out, " stays, because part of it could not be understood\n");
@@ -98,7 +96,7 @@ static int run_recover(cli *c)
     sp_text out = {0};
     int code = read_spool(path, &info, &profile, &salvage);
     if (code) return code;
-    const bool any = profile->call_count > 0;
+    const bool any = sp_profile_calls(profile) > 0;
     char *target = any ? strdup(cli_value(c, "output", "")) : NULL;
     if (target && *target == '\0') {
         free(target);

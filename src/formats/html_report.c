@@ -210,7 +210,7 @@ static sp_status write_row(writer *w, const sp_row *row, const sp_row *first)
     const bool full = row->has_statistics || has_calls;
     write_integer(w, "[", row->name);
     write_integer(w, ",", row->rank);
-    write_integer(w, ",", (int64_t)(row->has_aggregate ? row->aggregate_count : row->count));
+    write_integer(w, ",", (int64_t)sp_row_calls(row));
     write_integer(w, ",", row->has_aggregate ? row->aggregate_total : statistics.total);
     write_integer(w, ",", row->has_aggregate ? row->aggregate_minimum : statistics.minimum);
     write_integer(w, ",", row->has_aggregate ? row->aggregate_maximum : statistics.maximum);

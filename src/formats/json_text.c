@@ -133,3 +133,40 @@ bool sp_json_list(const char *text, char first, uint64_t *count)
     skip_space(&s);
     return *s.at == '\0';
 }
+
+/* The string or value that begins behind the space here. */
+static bool take_piece(scanner *s, bool (*scan)(scanner *s), sp_json_piece *piece)
+{
+    skip_space(s);
+    piece->at = s->at;
+    if (!scan(s)) return false;
+    piece->size = (size_t)(s->at - piece->at);
+    return true;
+}
+
+static bool take_apart(const char *text, bool object, sp_json_sink sink, void *context)
+{
+    scanner s = {.at = text};
+    const char close = object ? '}' : ']';
+    if (!take(&s, object ? '{' : '[')) return false;
+    if (!take(&s, close)) {
+        do {
+            sp_json_piece key = {0}, value;
+            if (object && !(take_piece(&s, scan_string, &key) && take(&s, ':'))) return false;
+            if (!take_piece(&s, scan_value, &value) || !sink(context, key, value)) return false;
+        } while (take(&s, ','));
+        if (!take(&s, close)) return false;
+    }
+    skip_space(&s);
+    return *s.at == '\0';
+}
+
+bool sp_json_members(const char *text, sp_json_sink sink, void *context)
+{
+    return take_apart(text, true, sink, context);
+}
+
+bool sp_json_items(const char *text, sp_json_sink sink, void *context)
+{
+    return take_apart(text, false, sink, context);
+}

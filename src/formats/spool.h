@@ -58,7 +58,7 @@ typedef struct sp_salvage {
     uint64_t dropped_calls;  /* or these went to keep newer ones */
     uint64_t dropped_until;  /* ticks; none of them ended later */
     bool incomplete;         /* there was no room for all calls: those that are missing were in memory only */
-    uint64_t values;         /* notes of values of single calls, which only sp_spool_values gives */
+    uint64_t values;         /* notes of values of single calls */
 } sp_salvage;
 
 /* A note of what single calls carry (core/values.h). Strings are whole, and nothing else is certain of them. */
@@ -78,6 +78,12 @@ typedef struct sp_spool_values {
 } sp_spool_values;
 
 void sp_spool_values_free(sp_spool_values *values);
+
+/*
+ * Put the values into the event metadata of the calls that they belong to, of a profile that was read with them and is the caller's
+ * alone. What is no JSON object is left out. SP_ERR_NO_MEMORY: some rows may have theirs.
+ */
+sp_status sp_spool_values_tell(const sp_spool_values *values, sp_profile *profile);
 
 /*
  * The calls in a spool as a profile, also while its process goes on recording (a view of one moment). Calls that are open

@@ -23,6 +23,7 @@
 #include "formats/mend_texts.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
+#include "formats/utf8.h"
 #include "platform/platform.h"
 
 /* A chunk that was found, in the file's own order. */
@@ -802,7 +803,7 @@ static bool read_value(reader *r, const sp_note_header *note)
         const char *region = text;
         text += strlen(text) + 1;
         if (text == end) return true; /* it has no text */
-        read->region = strdup(region);
+        read->region = sp_utf8_valid(region, strlen(region)) ? strdup(region) : sp_utf8_repaired(region); /* as the profile's names */
     }
     read->text = strdup(text);
     values->count++;

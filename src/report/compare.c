@@ -50,7 +50,7 @@ static sp_row_statistics statistics_of(const sp_profile *profile, const sp_row *
 static void add_row(pooled *p, const sp_row *row, const sp_row_statistics *s)
 {
     const bool first = p->ranks == 0;
-    const uint64_t calls = row->has_aggregate ? row->aggregate_count : row->count;
+    const uint64_t calls = sp_row_calls(row);
     if (calls == 0) return;
     p->ranks++;
     p->calls += calls;
@@ -91,7 +91,7 @@ static pooled pool(const sp_profile *profile, uint32_t name, const sp_selection 
         if (!is_chosen(row, name, selection)) continue;
         const sp_row_statistics s = statistics_of(profile, row);
         const double apart = s.mean - mean; /* each rank's deviations are from its own mean */
-        p.m2_sum += s.m2 + (double)(row->has_aggregate ? row->aggregate_count : row->count) * apart * apart;
+        p.m2_sum += s.m2 + (double)sp_row_calls(row) * apart * apart;
     }
     return p;
 }

@@ -95,7 +95,7 @@ static int64_t span_of(const sp_profile *profile)
     }
     for (size_t i = 0; starts == NULL && i < profile->row_count; i++) {
         const sp_row *row = &profile->rows[i];
-        if (!row->has_statistics || (row->has_aggregate ? row->aggregate_count : row->count) == 0) continue;
+        if (!row->has_statistics || sp_row_calls(row) == 0) continue;
         if (row->statistics.start_minimum < first) first = row->statistics.start_minimum;
         if (row->statistics.end_maximum > last) last = row->statistics.end_maximum;
     }
@@ -112,11 +112,7 @@ void sp_report_banner(const sp_profile *profile, const char *path, int64_t size,
 {
     const char *label = sp_profile_label(profile);
     sp_text facts = {0};
-    uint64_t calls = 0;
-    for (size_t i = 0; i < profile->row_count; i++) {
-        const sp_row *row = &profile->rows[i];
-        calls += row->has_aggregate ? row->aggregate_count : row->count;
-    }
+    const uint64_t calls = sp_profile_calls(profile);
     add_fact(&facts, (unsigned long long)sp_profile_ranks(profile), "rank");
     add_fact(&facts, count_regions(profile), "region");
     add_fact(&facts, calls, "call");

@@ -73,7 +73,7 @@ static void add_process(sp_table *table, const sp_profile *profile, const sp_pro
     unsigned long long calls = 0, threads = 0, tasks = 0;
     for (size_t i = 0; i < profile->row_count; i++) {
         const sp_row *row = &profile->rows[i];
-        if (row->rank == process->rank) calls += row->has_aggregate ? row->aggregate_count : row->count;
+        if (row->rank == process->rank) calls += sp_row_calls(row);
     }
     for (size_t i = 0; i < profile->thread_count; i++) threads += profile->threads[i].rank == process->rank;
     for (size_t i = 0; i < profile->task_count; i++) tasks += profile->tasks[i].rank == process->rank;

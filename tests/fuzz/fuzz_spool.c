@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/store.h"
 #include "core/types.h"
+#include "formats/json_text.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
 #include "formats/spool_watch.h"
@@ -263,6 +264,12 @@ static void read_spool(const void *data, size_t size, bool deep)
             FUZZ_CHECK(profile->columns[SP_COLUMN_START][i] <= profile->columns[SP_COLUMN_END][i]);
         }
         FUZZ_CHECK(values.count <= salvage.values && (values.count == 0 || values.calls == profile->call_count));
+        FUZZ_CHECK(sp_spool_values_tell(&values, profile) == SP_OK);
+        for (size_t i = 0; i < profile->row_count; i++) {
+            uint64_t count = profile->rows[i].count;
+            if (profile->rows[i].event_metadata) FUZZ_CHECK(sp_json_list(profile->rows[i].event_metadata, '{', &count));
+            FUZZ_CHECK(count == profile->rows[i].count);
+        }
         fuzz_use_profile(profile, deep);
     }
     sp_spool_values_free(&values);

@@ -443,6 +443,9 @@ def write_h5(profile: Profile, path: str, *, compression: str | None = "auto", l
     compression: None or "auto" (ours), "none", "gzip" (level 0-9), "lzf", "zstd" (level 1-22); ValueError for others.
     """
 
+def is_planted_link(path: str | os.PathLike[str], /) -> bool:
+    """Whether there is a link that another user put into a directory that everybody may write to (sticky): it is not to be followed."""
+
 def check_output(path: str) -> None:
     """OSError if a file could not be written to ``path`` now; makes nothing. For errors as early as possible."""
 

@@ -60,6 +60,12 @@ class MemrayAllocationTracker:
         self._tracker = _on_another_thread(self._begin)
 
     def _begin(self) -> Any:
+        from scope_profiler import _core
+
+        if _core.is_planted_link(self.path):
+            from errno import EACCES
+
+            raise PermissionError(EACCES, "this is a link of another user, which is not followed", os.fspath(self.path))
         tracker = self._make()
         tracker.__enter__()
         return tracker

@@ -56,6 +56,16 @@ static bool planted(const char *directory, const struct stat *entry)
     return shared && entry->st_uid != geteuid() && entry->st_uid != parent.st_uid;
 }
 
+bool sp_replace_is_planted(const char *path)
+{
+    struct stat entry;
+    if (lstat(path, &entry) < 0 || !S_ISLNK(entry.st_mode)) return false;
+    char *directory = directory_of(path);
+    const bool result = directory == NULL || planted(directory, &entry);
+    free(directory);
+    return result;
+}
+
 /* What the link at `path` points to, relative to the link's directory; malloc'ed. NULL with errno. */
 static char *link_target(const char *directory, const char *path)
 {

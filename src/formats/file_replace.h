@@ -36,6 +36,9 @@ sp_status sp_replace_commit(sp_replacement *replacement, sp_error *error);
 /* Remove the temporary. */
 void sp_replace_abort(sp_replacement *replacement);
 
+/* Whether at `path` is a link that somebody else may have planted, and that is not followed for that. */
+bool sp_replace_is_planted(const char *path);
+
 /* Whether begin would succeed now, without making anything: the directory is there and may be written, the path is not a
  * directory or a device. */
 sp_status sp_replace_check(const char *path, sp_error *error);

@@ -20,6 +20,7 @@
 #include "core/sort.h"
 #include "core/task.h"
 #include "core/values.h"
+#include "formats/file_bytes.h"
 #include "formats/mend_texts.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
@@ -77,9 +78,10 @@ typedef struct reader {
 
 /* ---- the file ---- */
 
-static sp_status map_file(reader *r, sp_error *error)
+static sp_status open_file(reader *r, sp_error *error)
 {
-    const int file = open(r->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    /* Who starts a run looks at what bears the name of a spool: a FIFO that somebody put there must not be waited for. */
+    const int file = open(r->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (file < 0) {
         return sp_fail_errno(error, errno == ENOENT ? SP_ERR_NOT_FOUND : SP_ERR_IO, "cannot open the spool %s", r->path);
     }
@@ -91,8 +93,15 @@ static sp_status map_file(reader *r, sp_error *error)
         return sp_fail(error, SP_ERR_FOREIGN, "%s is not a spool", r->path);
     }
     r->size = (uint64_t)status.st_size;
-    r->memory = mmap(NULL, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file, 0);
     r->file_descriptor = file;
+    return SP_OK;
+}
+
+static sp_status map_file(reader *r, sp_error *error)
+{
+    const sp_status status = open_file(r, error);
+    if (status != SP_OK) return status;
+    r->memory = mmap(NULL, r->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, r->file_descriptor, 0);
     if (r->memory == MAP_FAILED) {
         r->memory = NULL;
         return sp_fail_errno(error, SP_ERR_IO, "cannot map the spool %s", r->path);
@@ -136,6 +145,15 @@ static sp_status check_header(reader *r, sp_error *error)
     return sp_spool_check_header(r->header, r->path, error);
 }
 
+/* Not from a mapping: another user's file may be cut off at any moment, and to look at it there would be fatal then. */
+static sp_status copy_header(const reader *r, sp_spool_header *header, sp_error *error)
+{
+    if (sp_file_read(r->file_descriptor, header, sizeof *header, 0) < 0) {
+        return sp_fail_errno(error, SP_ERR_IO, "cannot read the spool %s", r->path);
+    }
+    return sp_spool_check_header(header, r->path, error);
+}
+
 bool sp_spool_writer_lives(const sp_spool_header *h, bool locked)
 {
     char boot[40];
@@ -153,9 +171,11 @@ static bool writer_lives(const reader *r)
 sp_status sp_spool_inspect(const char *path, sp_spool_info *info, sp_error *error)
 {
     reader r = {.path = path, .file_descriptor = -1};
-    sp_status status = map_file(&r, error);
-    if (status == SP_OK) status = check_header(&r, error);
+    sp_spool_header header;
+    sp_status status = open_file(&r, error);
+    if (status == SP_OK) status = copy_header(&r, &header, error);
     if (status == SP_OK) {
+        r.header = &header;
         *info = (sp_spool_info){.pid = r.header->pid, .alive = writer_lives(&r), .start_ns = r.header->start_ns,
                                 .tracks_threads = r.header->tracks & 1, .tracks_tasks = r.header->tracks & 2};
         memcpy(info->output, r.header->output, sizeof info->output);

@@ -133,7 +133,7 @@ sp_status sp_watch_open(const char *path, sp_watch **out, sp_error *error)
         free(w);
         return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", path);
     }
-    w->file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    w->file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO must not be waited for */
     sp_status status = SP_OK;
     if (w->file < 0) {
         status = sp_fail_errno(error, errno == ENOENT ? SP_ERR_NOT_FOUND : SP_ERR_IO, "cannot open the spool %s", path);

@@ -20,10 +20,11 @@ sp_status sp_trace_open(sp_trace_input *in, const char *path, sp_error *error)
     }
     struct stat status;
     if (fstat(in->fd, &status) != 0) return sp_fail_errno(error, SP_ERR_IO, "cannot read %s", path);
-    if (!S_ISREG(status.st_mode)) {
-        errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+    if (S_ISDIR(status.st_mode)) {
+        errno = EISDIR;
         return sp_fail_errno(error, SP_ERR_IO, "cannot read %s", path);
     }
+    if (!S_ISREG(status.st_mode)) return sp_fail(error, SP_ERR_IO, "%s is not a regular file", path);
     in->size = (uint64_t)status.st_size;
     return SP_OK;
 }

@@ -273,6 +273,16 @@ static PyObject *check_output(PyObject *module, PyObject *argument)
     return status == SP_OK ? Py_NewRef(Py_None) : NULL;
 }
 
+static PyObject *is_planted_link(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    PyObject *path = NULL;
+    if (!PyUnicode_FSConverter(argument, &path)) return NULL;
+    const bool planted = sp_replace_is_planted(PyBytes_AS_STRING(path));
+    Py_DECREF(path);
+    return PyBool_FromLong(planted);
+}
+
 static PyMethodDef functions[] = {
     {"read_h5", (PyCFunction)(void (*)(void))read_h5, METH_VARARGS | METH_KEYWORDS,
      "read_h5(path, *, summary=False, regions=None, ranks=None, head=False, fd=-1)\n--\n\n"
@@ -285,6 +295,8 @@ static PyMethodDef functions[] = {
      "finish_h5(run, path, description, files, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
      "collect, write_h5 and confirm in one, in bounded memory: the Profile without its calls. The path is added to the files.\n\n"
      "None, and nothing is done, if calls were collected that are not confirmed."},
+    {"is_planted_link", is_planted_link, METH_O,
+     "is_planted_link(path)\n--\n\nWhether there is a link that another user put into a directory that everybody may write to."},
     {"check_output", check_output, METH_O,
      "check_output(path)\n--\n\nOSError if a file could not be written to path now; makes nothing."},
     {NULL, NULL, 0, NULL},

@@ -269,3 +269,11 @@ def test_run_in_a_directory_that_is_gone(tmp_path: Path) -> None:
     process = subprocess.run(["bash", "-c", command, sys.executable, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert sp.load(tmp_path / "p.h5")["a"].num_calls == 1
+
+
+@pytest.mark.parametrize("suffix", ["spt", "sps"])
+def test_native_traces_are_read_from_regular_files_only(tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / f"t.{suffix}"
+    os.mkfifo(path)
+    assert main(["import-native", str(path), "-o", str(tmp_path / "p.h5")]) == 2
+    assert capsys.readouterr().err.splitlines() == [f"scope-profiler: {path} is not a regular file"]

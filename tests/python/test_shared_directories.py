@@ -209,3 +209,37 @@ def test_a_spreadsheet_does_not_take_a_name_for_a_formula(tmp_path: Path) -> Non
     for cell in cells:
         if not cell.lstrip("-").replace(".", "").replace("e", "").isdigit():
             assert cell[:1] not in ("=", "+", "-", "@", "\t", "\r"), cell
+
+
+@needs_root
+def test_a_trace_of_allocations_follows_no_link_of_another_user(shared: Path, tmp_path: Path) -> None:
+    from scope_profiler import _core
+
+    pytest.importorskip("memray")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    link = shared / "p.memray.bin"
+    link.symlink_to(victim)
+    assert not _core.is_planted_link(link)
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    assert _core.is_planted_link(link)
+    with pytest.raises(PermissionError, match=r"link of another user.*p\.memray\.bin"):
+        sp.setup(output=shared / "p.h5", use_memray=True)
+    assert victim.read_text() == "precious" and not sp.is_active()
+
+
+def test_a_fifo_in_the_place_of_a_spool_is_not_waited_for(shared: Path, python: Callable[..., object]) -> None:
+    """Whoever starts a run looks at what another process left beside its output."""
+    os.mkfifo(shared / "p.h5.123-1.spool")
+    program = "import sys, scope_profiler as sp\nwith sp.session(output=sys.argv[1], verbose=False): pass"
+    python(program, str(shared / "p.h5"), timeout=30)
+    assert sorted(os.listdir(shared)) == ["p.h5", "p.h5.123-1.spool"]
+
+
+@pytest.mark.parametrize("command", ["recover", "top"])
+def test_a_fifo_is_no_spool(tmp_path: Path, command: str) -> None:
+    os.mkfifo(tmp_path / "p.spool")
+    process = subprocess.run(
+        [sys.executable, "-m", "scope_profiler", command, str(tmp_path / "p.spool")], capture_output=True, text=True, timeout=30
+    )
+    assert process.returncode == 2 and "is not a spool" in process.stderr and process.stderr.count("\n") == 1

@@ -722,7 +722,7 @@ def counter_lines(rows: Sequence[tuple[int, str, PerfEventTotals]]) -> list[str]
     events = list(dict.fromkeys(event for _, _, totals in rows for event in totals.values))
     ranked = len({rank for rank, _, _ in rows}) > 1
     columns = [Column("rank", number=True)] if ranked else []
-    columns += [Column("region"), *(Column(title, number=True) for title in ("calls", *events))]
+    columns += [Column("region"), *(Column(printable(title), number=True) for title in ("calls", *events))]
     largest = sorted(rows, key=lambda row: -max(row[2].values.values(), default=0))
     cells = []
     for rank, name, totals in largest[:_COUNTED_SHOWN]:

@@ -96,6 +96,7 @@ static int print_tables(const cli *c, const sp_profile *profile, const wanted *w
     const sp_status status = sp_report_threads(profile, &chosen->selection, w->top, c->width, out, &error);
     if (status != SP_OK) return cli_fail_text(error.message);
     sp_report_tasks(profile, &chosen->selection, w->top, c->width, out);
+    sp_report_counters(profile, &chosen->selection, out);
     return 0;
 }
 

@@ -93,9 +93,9 @@ static int64_t span_of(const sp_profile *profile)
         if (starts[i] < first) first = starts[i];
         if (ends[i] > last) last = ends[i];
     }
-    for (size_t i = 0; starts == NULL && i < profile->row_count; i++) {
+    for (size_t i = 0; i < profile->row_count; i++) { /* rows that are sums, or were read without their calls */
         const sp_row *row = &profile->rows[i];
-        if (!row->has_statistics || sp_row_calls(row) == 0) continue;
+        if ((starts && !row->has_aggregate) || !row->has_statistics || sp_row_calls(row) == 0) continue;
         if (row->statistics.start_minimum < first) first = row->statistics.start_minimum;
         if (row->statistics.end_maximum > last) last = row->statistics.end_maximum;
     }

@@ -92,6 +92,9 @@ sp_status sp_report_threads(const sp_profile *profile, const sp_selection *selec
                             sp_error *error);
 void sp_report_tasks(const sp_profile *profile, const sp_selection *selection, int64_t limit, size_t width, sp_text *out);
 
+/* Counts of perf events by region, those of the largest counts. Nothing where there are none. */
+void sp_report_counters(const sp_profile *profile, const sp_selection *selection, sp_text *out);
+
 /*
  * The call tree of every lane: `names` are the regions, in the order that decides between identical intervals. `depth` levels
  * and `limit` lanes (-1: the default, 0: all) are shown. *complete is false when a rank has no tree.

@@ -10,7 +10,7 @@ typedef struct sp_table_column {
     bool flexible; /* may be cut, in the middle, so that the table fits */
 } sp_table_column;
 
-#define SP_TABLE_COLUMNS 16
+#define SP_TABLE_COLUMNS 32
 
 typedef struct sp_table {
     sp_table_column columns[SP_TABLE_COLUMNS];

@@ -20,6 +20,7 @@ import scope_profiler as sp
 from native_code import Library
 from native_traces import spt
 from scope_profiler.native_trace import load_traces
+from scope_profiler.perf_events import PerfEventTotals
 from scope_profiler.summary import REGION_TABLE_COLUMNS
 
 BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
@@ -72,7 +73,9 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     with pm.region("漢字 \x1b[31m" + "n" * 200):
                         time.sleep(0.0005)
 
-    with pm.session(output=directory / "a.h5", verbose=False, track_async=True, label="label \x07", capture_region_source=True):
+    with pm.session(
+        output=directory / "a.h5", verbose=False, track_async=True, label="label \x07", capture_region_source=True
+    ):
         asyncio.run(everything())
         threads = [threading.Thread(target=thread, name=f"t{i}", daemon=i % 2 == 0) for i in range(3)]
         for one in threads:
@@ -163,7 +166,11 @@ def test_what_could_stand_next(words: list[str], candidates: list[str]) -> None:
 
 def test_the_shells_find_their_scripts(native_library: Library) -> None:
     share = native_library.prefix / "share"
-    for place in ("bash-completion/completions/scope-profiler", "zsh/site-functions/_scope-profiler", "fish/vendor_completions.d/scope-profiler.fish"):
+    for place in (
+        "bash-completion/completions/scope-profiler",
+        "zsh/site-functions/_scope-profiler",
+        "fish/vendor_completions.d/scope-profiler.fish",
+    ):
         assert "__complete" in (share / place).read_text()
     program = (
         f"source {share}/bash-completion/completions/scope-profiler; COMP_WORDS=({COMMAND} inspect --percent) COMP_CWORD=2; _scope_profiler; "
@@ -201,7 +208,10 @@ def test_the_shells_find_their_scripts(native_library: Library) -> None:
         (["check", "a.h5", "b.h5", "--max-regression", "-1"], "percentage"),
         (["export", "pictures", "a.h5"], "no format 'pictures'"),
         (["export", "speedscope", "a.h5", "--include", "none"], "no region matches the filters"),
-        (["view", "a.h5", "c.h5", "--include", "none", "--no-open", "-o", "x.html"], "a.h5: no region matches the filters"),
+        (
+            ["view", "a.h5", "c.h5", "--include", "none", "--no-open", "-o", "x.html"],
+            "a.h5: no region matches the filters",
+        ),
         (["merge", "a.h5"], "--output is required"),
         (["merge", "a.h5", "-o", "/nowhere/m.h5"], "/nowhere/m.h5"),
         (["merge", "a.h5", "-o", "m.json"], "HDF5"),
@@ -218,7 +228,10 @@ def test_what_cannot_be_done_is_told_in_one_line(profiles: Path, arguments: list
 
 
 def test_a_name_cannot_drive_the_terminal_and_lines_fit_it(profiles: Path) -> None:
-    ours, theirs = (_on_terminal([*command, "inspect", "a.h5"], profiles, 60) for command in ([COMMAND], [sys.executable, "-m", "scope_profiler"]))
+    ours, theirs = (
+        _on_terminal([*command, "inspect", "a.h5"], profiles, 60)
+        for command in ([COMMAND], [sys.executable, "-m", "scope_profiler"])
+    )
     assert ours == theirs
     assert "\x1b" not in ours and max(map(len, ours.splitlines())) <= 60
 
@@ -242,10 +255,19 @@ def _on_terminal(command: list[str], directory: Path, columns: int) -> str:
 
 
 def test_a_reader_that_goes_away_is_no_failure(profiles: Path) -> None:
-    done = subprocess.run(f"'{COMMAND}' inspect a.h5 a.h5 a.h5 | head -1", shell=True, cwd=profiles, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        f"'{COMMAND}' inspect a.h5 a.h5 a.h5 | head -1",
+        shell=True,
+        cwd=profiles,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.stderr == "" and done.stdout.startswith("=====")
     with open("/dev/full", "w") as full:
-        done = subprocess.run([COMMAND, "inspect", "a.h5"], cwd=profiles, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            [COMMAND, "inspect", "a.h5"], cwd=profiles, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "cannot write" in done.stderr
 
 
@@ -256,17 +278,29 @@ def test_exports_are_those_of_the_package(profiles: Path, tmp_path: Path) -> Non
     for name, suffix in (("speedscope", ".speedscope.json"), ("chrome-trace", ".trace.json")):
         done = native("export", name, profiles / "a.h5", "-o", tmp_path / "out")
         assert (done.returncode, done.stdout) == (0, f"Wrote {tmp_path}/out/profile{suffix}\n"), done.stderr
-        ours, theirs = (json.loads(path.read_text()) for path in (tmp_path / f"out/profile{suffix}", tmp_path / f"p{suffix}"))
+        ours, theirs = (
+            json.loads(path.read_text()) for path in (tmp_path / f"out/profile{suffix}", tmp_path / f"p{suffix}")
+        )
         assert ours == theirs
     done = native("export", "speedscope", profiles / "b.h5", profiles / "c.h5", "-o", tmp_path / "two")
-    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == ["profile_b.speedscope.json", "profile_c.speedscope.json"]
+    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == [
+        "profile_b.speedscope.json",
+        "profile_c.speedscope.json",
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "file", "options"),
-    [("perfetto", "x.pftrace", []), ("folded", "x.folded", []), ("csv", "x.csv", []), ("prof", "x.prof", ["--ranks", "0", "1"])],
+    [
+        ("perfetto", "x.pftrace", []),
+        ("folded", "x.folded", []),
+        ("csv", "x.csv", []),
+        ("prof", "x.prof", ["--ranks", "0", "1"]),
+    ],
 )
-def test_every_export_is_that_of_the_package(profiles: Path, tmp_path: Path, name: str, file: str, options: list[str]) -> None:
+def test_every_export_is_that_of_the_package(
+    profiles: Path, tmp_path: Path, name: str, file: str, options: list[str]
+) -> None:
     done = native("export", name, profiles / "c.h5", "-o", tmp_path / "out", *options)
     assert done.returncode == 0, done.stderr
     ranks = [0, 1] if options else None
@@ -290,7 +324,15 @@ def test_view_writes_the_page_of_the_package(profiles: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "files",
-    [["c.h5", "a.h5", "b.h5"], ["?.h5"], ["a.h5", "a.h5"], ["b.h5", "--no-align"], ["old.h5", "b.h5"], ["b.h5", "old.h5"], ["x*.h5"]],
+    [
+        ["c.h5", "a.h5", "b.h5"],
+        ["?.h5"],
+        ["a.h5", "a.h5"],
+        ["b.h5", "--no-align"],
+        ["old.h5", "b.h5"],
+        ["b.h5", "old.h5"],
+        ["x*.h5"],
+    ],
     ids=" ".join,
 )
 def test_merge_prints_and_writes_what_the_package_does(profiles: Path, tmp_path: Path, files: list[str]) -> None:
@@ -305,7 +347,14 @@ def test_merge_prints_and_writes_what_the_package_does(profiles: Path, tmp_path:
         if done.returncode == 0:
             merged = sp.load(tmp_path / "out")
             events = [merged.call_stack(rank=rank) for rank in range(merged.num_ranks)]
-            printed[-1] += (merged.metadata, merged.processes, merged.region_names, repr(merged.threads), repr(merged.tasks), events)
+            printed[-1] += (
+                merged.metadata,
+                merged.processes,
+                merged.region_names,
+                repr(merged.threads),
+                repr(merged.tasks),
+                events,
+            )
             (tmp_path / "out").unlink()
     assert printed[0] == printed[1]
     assert printed[0][0] == (2 if files == ["x*.h5"] else 0), printed[0]
@@ -361,7 +410,10 @@ def test_top_and_recover_look_into_a_spool(tmp_path: Path) -> None:
         assert f"process {process.pid}, running for" in ours[0]
         for lines in (ours, theirs):
             rows = [line.split() for line in lines[3:5]]
-            assert {name: (calls, open_) for _, calls, open_, _, name in rows} == {"waiting": ("1", "1"), "done": ("1", "0")}
+            assert {name: (calls, open_) for _, calls, open_, _, name in rows} == {
+                "waiting": ("1", "1"),
+                "done": ("1", "0"),
+            }
         # The numbers go on; everything else is the same.
         assert [re.sub(r"[\d.]+|-", "#", " ".join(line.split())) for line in ours] == [
             re.sub(r"[\d.]+|-", "#", " ".join(line.split())) for line in theirs
@@ -397,3 +449,47 @@ def test_processes_are_named_as_by_the_package(profiles: Path, tmp_path: Path, o
     ours, theirs = (run("inspect", "m.h5", *options, cwd=tmp_path) for run in (native, python))
     assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
     assert "b.h5" in ours.stdout and ("Processes (" in ours.stdout) == ("--tree" not in options)
+
+
+def test_counts_of_events_are_shown_as_by_the_package(tmp_path: Path) -> None:
+    names = ["b", "a/b/c", "", "rät \x1b[31m", *(f"r{i}" for i in range(30))]
+    counts = {
+        rank: {
+            name: PerfEventTotals(
+                1000 * i + 3, {"cycles": 10**i % 2**61, **({"page\x1b[2Jfaults": i} if i % 3 else {})}
+            )
+            for i, name in enumerate(names)
+            if (i + rank) % 4 != 3
+        }
+        for rank in (0, 2)
+    }
+    regions = {name: sp.MPIRegion(name, {rank: sp.Region([1, 5], [3, 9]) for rank in counts}) for name in names[:-3]}
+    sp.write_profile(sp.ProfilingResults(regions, {}, 3, perf_events=counts), tmp_path / "p.h5")
+    for options in (
+        [],
+        ["--ranks", "2"],
+        ["--include", "r[0-9]"],
+        ["--top", "3"],
+        ["--regions-only"],
+        ["--include", "none"],
+    ):
+        ours, theirs = (run("inspect", "p.h5", *options, cwd=tmp_path) for run in (native, python))
+        assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
+        assert ("Events, those" in ours.stdout) == (options not in (["--regions-only"], ["--include", "none"]))
+        assert "\x1b" not in ours.stdout
+    whole = native("inspect", "p.h5", cwd=tmp_path).stdout
+    assert "more with smaller counts" in whole and re.search(r"\d,\d{3},\d{3},\d{3} ", whole)
+
+
+def test_sums_have_the_span_of_their_run(tmp_path: Path) -> None:
+    pm = sp.ProfileManager()
+    pm.setup(output=str(tmp_path / "sums.h5"), aggregation_mode=True)
+    for _ in range(3):
+        with pm.region("a"), pm.region("b"):
+            time.sleep(0.002)
+    pm.finalize(verbose=False)
+    for options in ([], ["--columns", "region", "calls", "total", "first", "last"]):
+        ours, theirs = (run("inspect", "sums.h5", *options, cwd=tmp_path) for run in (native, python))
+        assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
+        span = re.search(r"([\d.]+) s from first call to last", ours.stdout)
+        assert span is not None and 0.006 <= float(span[1])

@@ -21,7 +21,7 @@ typedef struct sp_hdf5_options {
     sp_compression compression;
     int level;           /* gzip 0-9, zstd 1-22; -1: the default */
     uint64_t chunk_size; /* elements of a chunk; 0: the default */
-    /* Called when the file is complete and about to be renamed to `target`; or NULL. */
+    /* Called when the file is complete and about to be renamed to `target`, of several ranks' on each that sees it; or NULL. */
     void (*ready)(void *context, int fd, const char *target);
     void *ready_context;
 } sp_hdf5_options;

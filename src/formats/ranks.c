@@ -907,6 +907,23 @@ static void seal(job *j)
     sp_bytes_free(&sums);
 }
 
+/* -- 8: the file is whole -- */
+
+/* Each rank that sees the file can note which one has its calls, before it is there: one that dies now is not recovered twice. */
+static void tell_ready(job *j)
+{
+    sp_bytes target = {0}, nothing = {0};
+    if (j->comm->rank == 0 && !failed(j) &&
+        !sp_bytes_add(&target, j->replacement.target, strlen(j->replacement.target) + 1)) {
+        note_memory(j);
+    }
+    broadcast(j, &target);
+    const bool asked = j->options && j->options->ready;
+    if (!j->over && asked && j->fd >= 0 && target.size) j->options->ready(j->options->ready_context, j->fd, target.data);
+    if (!j->over) gather(j, &nothing);
+    sp_bytes_free(&target);
+}
+
 static void publish(job *j)
 {
     sp_bytes nothing = {0};
@@ -949,6 +966,7 @@ static sp_status write_together(job *j, bool *written, sp_report *report, sp_err
     }
     if (!j->over) put_chunks(j);
     if (!j->over) seal(j);
+    if (!j->over) tell_ready(j);
     publish(j);
     *written = !j->over;
     if (report) *report = j->report;

@@ -13,7 +13,8 @@
  *   4 their sizes                          ──tree──>  writes the HDF5 file: metadata for real, chunks as holes of their size
  *   5                                      <──tree──  where each chunk goes
  *   6 puts its chunks there (pwrite)       ──tree──>  puts them there for ranks that do not see the file
- *   7 checksum of its share of the file    ──tree──>  the seal; makes the file durable and renames it
+ *   7 checksum of its share of the file    ──tree──>  the seal
+ *   8 notes which file it will be in      <──tree──>  makes the file durable and renames it
  *
  * What rank 0 holds grows with the rows and lanes of all ranks, and with 24 bytes a chunk, not with the calls. A rank that
  * gives a profile holds its calls, one column of them twice, and its compressed chunks. One that gives a collection holds a

@@ -359,7 +359,7 @@ static sp_status write_with_others(void *context, sp_collection *collection, con
     if (status == SP_OK) {
         /* Without memory for the description the calls are worth more: the others wait for them. */
         (void)describe(t->profiler, &t->team, t->whole);
-        status = sp_native_write_ranks(&t->team, collection, t->path, &t->written, error);
+        status = sp_native_write_ranks(&t->team, collection, t->path, hdf5, &t->written, error);
     }
     if (!t->written && t->team.comm.cut_off) { /* rank 0 is lost: a file of its own */
         (void)describe(t->profiler, NULL, t->whole);

@@ -72,12 +72,12 @@ sp_status sp_native_meet(sp_link *link, sp_status own, sp_team *team, sp_error *
     return sp_report_may_go_on(&report) ? SP_OK : sp_report_fail(&report, error);
 }
 
-sp_status sp_native_write_ranks(sp_team *team, sp_collection *collection, const char *path, bool *written, sp_error *error)
+sp_status sp_native_write_ranks(sp_team *team, sp_collection *collection, const char *path, const sp_hdf5_options *options,
+                                bool *written, sp_error *error)
 {
     /* Afresh: who was missing at the meeting is waited for once more, and told to all if that was in vain. */
     team->comm.lost = 0;
-    const sp_hdf5_options options = {.compression = SP_COMPRESSION_AUTO, .level = -1};
-    return sp_ranks_write_collection(&team->comm, collection, path, &options, written, NULL, error);
+    return sp_ranks_write_collection(&team->comm, collection, path, options, written, NULL, error);
 }
 
 char *sp_native_shared_path(const char *output)

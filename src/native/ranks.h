@@ -7,6 +7,7 @@
 
 #include "analysis/collection.h"
 #include "core/comm.h"
+#include "formats/hdf5.h"
 #include "native/profiler.h"
 
 typedef struct sp_team {
@@ -21,7 +22,8 @@ sp_status sp_native_meet(sp_link *link, sp_status own, sp_team *team, sp_error *
  * Write one file. Collective. `*written`: this rank's calls are in it, whatever the status says of others. When the team's
  * `comm.cut_off` is set, rank 0 was lost, and nothing is known of the file.
  */
-sp_status sp_native_write_ranks(sp_team *team, sp_collection *collection, const char *path, bool *written, sp_error *error);
+sp_status sp_native_write_ranks(sp_team *team, sp_collection *collection, const char *path, const sp_hdf5_options *options,
+                                bool *written, sp_error *error);
 
 /* "prefix.h5" for all ranks, of "prefix_rank00007" for one; NULL without memory. To be freed. */
 char *sp_native_shared_path(const char *output);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -418,6 +419,25 @@ static void check_recorded(int size, const shape *s, nesting how, const sp_hdf5_
     free(runs);
 }
 
+static void note_ready(void *context, int fd, const char *target)
+{
+    struct stat there;
+    assert_string_equal(target, path);
+    assert_int_equal(fstat(fd, &there), 0);
+    atomic_fetch_add((_Atomic(int) *)context, 1);
+}
+
+static void every_rank_hears_of_the_file_before_it_is_there(void **state)
+{
+    const shape s = {3, 20, true};
+    _Atomic(int) told = 0;
+    const sp_hdf5_options options = {.level = -1, .ready = note_ready, .ready_context = &told};
+    check_recorded(6, &s, NESTED, &options);
+    assert_int_equal(told, 6);
+    check_world(3, &s, &options);
+    assert_int_equal(told, 9);
+}
+
 static void calls_go_from_the_logs_of_all_ranks_into_the_file(void **state)
 {
     const shape small = {3, 20, true}, none = {2, 0, false}, large = {3, 40000, true};
@@ -527,6 +547,7 @@ int main(void)
         cmocka_unit_test(chunks_and_ranks_need_not_meet),
         cmocka_unit_test(calls_go_from_the_logs_of_all_ranks_into_the_file),
         cmocka_unit_test(chunks_wait_outside_of_memory),
+        cmocka_unit_test(every_rank_hears_of_the_file_before_it_is_there),
         cmocka_unit_test(a_rank_that_fails_is_named_on_all_and_the_old_file_stays),
         cmocka_unit_test(a_directory_that_is_not_there_is_told_on_all),
         cmocka_unit_test(without_a_rank_the_others_are_written_and_told),

@@ -1,7 +1,8 @@
 /*
  * A program of MPI ranks. Rank r enters "only r" r + 1 times and "all" 3 times, with "inner" inside; odd ranks have a thread.
  * Arguments: the prefix, and words: "calls" makes MPI calls and records them, "quiet" only makes them, "trace" writes traces, "late" ends after
- * MPI_Finalize, "kill" kills rank 1, "forget" leaves the end to it, "absent N": rank N does not come, "threads": without them there is none.
+ * MPI_Finalize, "kill" kills rank 1, "abort" has it abort the job, "hang" has all wait to be killed, "die R N" kills rank R N us after its
+ * end began, "forget" leaves the end to MPI_Finalize, "absent N": rank N does not come, "threads": without them there is none.
  */
 #include <pthread.h>
 #include <scope_profiler_mpi.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static int argument_count;
@@ -30,6 +32,14 @@ static void *work(void *count)
     for (i = 0; i < *(int *)count; i++) {
         SP_SCOPE("work");
     }
+    return NULL;
+}
+
+static void *die(void *microseconds)
+{
+    struct timespec pause = {0, 1000L * *(int *)microseconds};
+    nanosleep(&pause, NULL);
+    kill(getpid(), SIGKILL);
     return NULL;
 }
 
@@ -106,10 +116,18 @@ int main(int argc, char **argv)
         pthread_join(thread, NULL);
     }
     if (is_asked("calls") || is_asked("quiet")) make_calls(rank, size);
-    if (is_asked("kill")) {
+    if (is_asked("kill") || is_asked("abort") || is_asked("hang")) {
         MPI_Barrier(MPI_COMM_WORLD);
-        if (rank == 1) kill(getpid(), SIGKILL);
+        printf("waiting\n");
+        fflush(stdout);
+        if (rank == 1 && is_asked("kill")) kill(getpid(), SIGKILL);
+        if (rank == 1 && is_asked("abort")) MPI_Abort(MPI_COMM_WORLD, 3);
         sleep(30);
+    }
+    if (is_asked("die")) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        calls = atoi(argv[is_asked("die") + 2]);
+        if (rank == atoi(argv[is_asked("die") + 1])) pthread_create(&thread, NULL, die, &calls);
     }
     absent = is_asked("absent") ? atoi(argv[is_asked("absent") + 1]) : -1;
     if (absent >= 0) sp_mpi_set_timeout(1);

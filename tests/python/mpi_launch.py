@@ -56,6 +56,13 @@ class Launcher:
             capture_output=True, text=True, timeout=timeout, check=False, env=environment, cwd=cwd,
         )  # fmt: skip
 
+    def start(self, ranks: int, *command: str) -> subprocess.Popen[str]:
+        """Start a command as ``ranks`` ranks, and do not wait for it; its messages go with its output."""
+        return subprocess.Popen(
+            [self.command, *self.options, "-n", str(ranks), *command],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **self.environment},
+        )  # fmt: skip
+
     def python(self, ranks: int, program: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         """Run Python source text as ``ranks`` ranks."""
         return self.run(ranks, sys.executable, "-c", program, *arguments, **options)  # type: ignore[arg-type]

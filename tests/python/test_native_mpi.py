@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import re
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -268,14 +273,82 @@ with sp.session(file_path=sys.argv[1], verbose=False, profile_mpi_calls=True):
     assert [name for name in sp.load(tmp_path / "python.h5").region_names if name in native] == native != []
 
 
-def test_a_killed_rank_leaves_its_calls_in_its_spool(programs: Programs, tmp_path: Path) -> None:
-    done = programs.mpi.run(2, str(programs.c()), str(tmp_path / "run"), "kill", timeout=60)
-    assert done.returncode != 0
-    found = {}
+def recovered(directory: Path, native: bool) -> Path:
+    """Recover what every spool there holds, with one of the two commands, and merge it all with the file of the ranks, if it is there."""
+    command = [str(Path(os.environ["SCOPE_PROFILER_C_BUILD"]) / "src" / "scope-profiler")] if native else [sys.executable, "-m", "scope_profiler"]
+    files = sorted(directory.glob("run.h5"))
+    for number, spool in enumerate(sorted(directory.glob("*.spool"))):
+        file = directory / f"{number}.h5"
+        done = subprocess.run([*command, "recover", "--keep", str(spool), "-o", str(file)], capture_output=True, text=True)
+        assert done.returncode == (0 if file.exists() else 1), done.stderr
+        files += [file] * file.exists()
+    if len(files) == 1:
+        return files[0]
+    done = subprocess.run([*command, "merge", *map(str, files), "-o", str(directory / "merged.h5")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return directory / "merged.h5"
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
+@pytest.mark.parametrize("how", ["kill", "abort", "hang"])
+def test_ranks_that_die_leave_their_calls_in_their_spools(programs: Programs, tmp_path: Path, how: str, native: bool) -> None:
+    ranks = 4
+    with programs.mpi.start(ranks, str(programs.c()), str(tmp_path / "run"), how, "threads") as launcher:
+        assert launcher.stdout is not None
+        if how == "hang":  # the launcher itself, and what it leaves
+            for _ in range(ranks):
+                while launcher.stdout.readline() != "waiting\n":
+                    pass
+            launcher.kill()
+            launcher.wait()
+            for spool in tmp_path.glob("*.spool"):
+                pid = int(spool.name.split(".")[-2].split("-")[0])
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        else:
+            launcher.communicate(timeout=60)
+            assert launcher.returncode != 0
     for spool in tmp_path.glob("*.spool"):
-        ((rank, calls),) = sp.load(spool)["all"].num_calls_per_rank().items()
-        found[rank] = calls
-    assert found == {0: 3, 1: 3}
+        wait_for_end(int(spool.name.split(".")[-2].split("-")[0]))
+    results = sp.load(recovered(tmp_path, native))
+    wanted = expected(ranks)
+    wanted["work"] = {1: 2, 3: 4}
+    assert counted(results) == wanted
+    assert {rank: {thread.name for thread in rows} >= {"helper"} for rank, rows in results.threads.items()} == {
+        0: False, 1: True, 2: False, 3: True,
+    }  # fmt: skip
+
+
+def wait_for_end(pid: int) -> None:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} goes on")
+
+
+@pytest.mark.slow
+def test_ranks_that_die_while_they_write_their_file_lose_no_call_and_have_none_twice(
+    programs: Programs, tmp_path: Path, soak: bool
+) -> None:
+    chance = random.Random(programs.mpi.name)
+    ends = set()
+    for number in range(200 if soak else 12):
+        ranks, directory = 3, tmp_path / str(number)
+        directory.mkdir()
+        victim, delay = chance.randrange(ranks), chance.choice((0, chance.randrange(30_000), chance.randrange(8_000)))
+        with programs.mpi.start(ranks, str(programs.c()), str(directory / "run"), "die", str(victim), str(delay)) as launcher:
+            launcher.communicate(timeout=60)
+        for spool in directory.glob("*.spool"):
+            wait_for_end(int(spool.name.split(".")[-2].split("-")[0]))
+        ends.add(((directory / "run.h5").exists(), len(list(directory.glob("*.spool")))))
+        assert counted(sp.load(recovered(directory, True))) == expected(ranks), (number, victim, delay)
+    assert len(ends) > 1, ends
 
 
 @pytest.mark.parametrize("with_library", [True, False], ids=["library", "headers"])

@@ -88,17 +88,29 @@ typedef struct body {
 
 _Static_assert(sizeof(body) <= SP_DELEGATE_SIZE, "a body fits a delegate");
 
+/* Once a body, or where functions are traced; inside of the functions below it would cost every step the registers that it needs. */
+static __attribute__((noinline)) void enter_rarely(body *self, bool first)
+{
+    sp_call *call = &self->call;
+    if (first) sp_call_enter(call);
+    if (call->trace != SP_TRACE_DEFAULT) self->before = sp_call_trace(call->region, call->trace);
+}
+
 static void body_enter(sp_delegate *self, bool first)
 {
-    sp_call *call = &((body *)self)->call;
-    if (first) sp_call_enter(call);
-    if (call->trace != SP_TRACE_DEFAULT) ((body *)self)->before = sp_call_trace(call->region, call->trace);
+    if (SP_UNLIKELY(first || ((body *)self)->call.trace != SP_TRACE_DEFAULT)) enter_rarely((body *)self, first);
+}
+
+static __attribute__((noinline)) void leave_rarely(body *self, sp_outcome outcome)
+{
+    if (self->call.trace != SP_TRACE_DEFAULT) sp_trace_mode_set(self->before);
+    if (outcome != SP_SUSPENDED) sp_call_exit(&self->call, outcome == SP_RAISED);
 }
 
 static void body_leave(sp_delegate *self, sp_outcome outcome)
 {
-    if (((body *)self)->call.trace != SP_TRACE_DEFAULT) sp_trace_mode_set(((body *)self)->before);
-    if (outcome != SP_SUSPENDED) sp_call_exit(&((body *)self)->call, outcome == SP_RAISED);
+    const bool rare = outcome != SP_SUSPENDED || ((body *)self)->call.trace != SP_TRACE_DEFAULT;
+    if (SP_UNLIKELY(rare)) leave_rarely((body *)self, outcome);
 }
 
 static void body_drop(sp_delegate *self)

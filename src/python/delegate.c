@@ -63,10 +63,11 @@ static inline bool step_begin(sp_delegate *self, bool starts)
     return true;
 }
 
-static inline void step_end(sp_delegate *self, sp_outcome outcome)
+/* Inlined by force, as what is below: the compiler takes a step for rare, since few places make one, and would call them. */
+static inline __attribute__((always_inline)) void step_end(sp_delegate *self, sp_outcome outcome)
 {
     uint8_t state = atomic_load_explicit(&self->state, memory_order_relaxed) & ~SP_STEP_RUNNING;
-    if (outcome != SP_SUSPENDED) {
+    if (SP_UNLIKELY(outcome != SP_SUSPENDED)) {
         if (outcome == SP_RAISED && self->kind == SP_DELEGATE_STEP) {
             /* "already running": the awaitable can be tried again */
         } else if (outcome == SP_RAISED && frame_names[self->kind] &&
@@ -118,15 +119,20 @@ static void raise_stop(PyObject *value)
     }
 }
 
-static PyObject *inner_next(PyObject *inner)
+/* The next of an object that has no tp_iternext. */
+static SP_NOINLINE PyObject *send_none(PyObject *inner)
 {
-    if (PyIter_Check(inner)) return Py_TYPE(inner)->tp_iternext(inner);
     PyObject *result = NULL;
     const PySendResult sent = PyIter_Send(inner, Py_None, &result);
     if (sent != PYGEN_RETURN) return result;
     if (result != Py_None) raise_stop(result); /* NULL alone is a return of None */
     Py_DECREF(result);
     return NULL;
+}
+
+static inline __attribute__((always_inline)) PyObject *inner_next(PyObject *inner)
+{
+    return SP_LIKELY(PyIter_Check(inner)) ? Py_TYPE(inner)->tp_iternext(inner) : send_none(inner);
 }
 
 static PyObject *delegate_iternext(PyObject *op)

@@ -39,19 +39,29 @@ typedef struct sp_anchor {
 
 sp_ticks sp_clock_read_slow(void);
 
+/* Whether sp_clock_read() is sp_clock_counter(), which is one instruction and no call. */
+static inline bool sp_clock_is_counter(void)
+{
+    return sp_clock_current == SP_CLOCK_COUNTER;
+}
+
+static inline sp_ticks sp_clock_counter(void)
+{
+#if defined(__x86_64__)
+    return __rdtsc();
+#elif defined(__aarch64__)
+    uint64_t value;
+    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(value));
+    return value;
+#else
+    return sp_clock_read_slow();
+#endif
+}
+
 /* Now, in ticks. Never 0 and never UINT64_MAX, which mark slots. */
 static inline sp_ticks sp_clock_read(void)
 {
-#if defined(__x86_64__)
-    if (__builtin_expect(sp_clock_current == SP_CLOCK_COUNTER, 1)) return __rdtsc();
-#elif defined(__aarch64__)
-    if (__builtin_expect(sp_clock_current == SP_CLOCK_COUNTER, 1)) {
-        uint64_t value;
-        __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(value));
-        return value;
-    }
-#endif
-    return sp_clock_read_slow();
+    return __builtin_expect(sp_clock_is_counter(), 1) ? sp_clock_counter() : sp_clock_read_slow();
 }
 
 /* Choose the source once, by SCOPE_PROFILER_CLOCK (auto, tsc, monotonic) and what the machine has. Thread-safe. */

@@ -40,15 +40,12 @@ static inline sp_log *sp_log_current(uint64_t token)
     return sp_log_find(token);
 }
 
-/* Open a call. NULL: not recorded (counted). The start is read last, so that this function's own cost is outside. */
-static inline sp_slot *sp_log_enter(sp_log *log, uint32_t region)
+/*
+ * Open a call in the slot at `at`, the log's next. The start is read last, so that this function's own cost is outside. It is in *started,
+ * for which an anchor may be due. `counter`: sp_clock_is_counter() is known to be true.
+ */
+static inline sp_slot *sp_log_put(sp_log *log, char *at, uint32_t region, bool counter, sp_ticks *started)
 {
-    char *at = atomic_load_explicit(&log->next, memory_order_relaxed);
-    if (SP_UNLIKELY(at == log->limit)) {
-        if (log->tally) return sp_frame_enter(log, region);
-        at = sp_log_grow(log);
-        if (at == NULL) return NULL;
-    }
     sp_slot *slot = (sp_slot *)at;
     atomic_store_explicit(&slot->end, SP_SLOT_OPEN, memory_order_relaxed);
     atomic_store_explicit(&slot->region, region, memory_order_relaxed);
@@ -57,12 +54,38 @@ static inline sp_slot *sp_log_enter(sp_log *log, uint32_t region)
         ((sp_async_slot *)slot)->await =
             log->lane ? atomic_load_explicit(&log->lane->suspended, memory_order_relaxed) : 0;
     }
-    const sp_ticks now = sp_clock_read();
+    const sp_ticks now = counter ? sp_clock_counter() : sp_clock_read();
     /* Release: in a store that outlives the process, a slot with a start is a whole one. */
     atomic_store_explicit(&slot->start, now, memory_order_release);
     atomic_store_explicit(&log->next, at + log->stride, memory_order_release);
+    *started = now;
+    return slot;
+}
+
+/* Open a call. NULL: not recorded (counted). */
+static inline sp_slot *sp_log_enter(sp_log *log, uint32_t region)
+{
+    char *at = atomic_load_explicit(&log->next, memory_order_relaxed);
+    if (SP_UNLIKELY(at == log->limit)) {
+        if (log->tally) return sp_frame_enter(log, region);
+        at = sp_log_grow(log);
+        if (at == NULL) return NULL;
+    }
+    sp_ticks now;
+    sp_slot *slot = sp_log_put(log, at, region, false, &now);
     if (SP_UNLIKELY(now >= log->anchor_due)) sp_log_anchor(log, now);
     return slot;
+}
+
+/* Close a call of the thread's hot log, on its own lane. */
+static inline void sp_log_close(const sp_log *log, sp_slot *slot, sp_ticks now)
+{
+    if (log->stride == sizeof(sp_async_slot)) {
+        sp_async_slot *call = (sp_async_slot *)slot;
+        call->await = log->lane
+            ? atomic_load_explicit(&log->lane->suspended, memory_order_relaxed) - call->await : 0;
+    }
+    atomic_store_explicit(&slot->end, now, memory_order_release);
 }
 
 /*
@@ -83,12 +106,7 @@ static inline void sp_log_exit(sp_log *log, sp_slot *slot)
         return;
     }
     if (SP_UNLIKELY(now >= log->anchor_due)) sp_log_anchor(log, now);
-    if (log->stride == sizeof(sp_async_slot)) {
-        sp_async_slot *call = (sp_async_slot *)slot;
-        call->await = log->lane
-            ? atomic_load_explicit(&log->lane->suspended, memory_order_relaxed) - call->await : 0;
-    }
-    atomic_store_explicit(&slot->end, now, memory_order_release);
+    sp_log_close(log, slot, now);
 }
 
 #endif

@@ -53,8 +53,9 @@ class ProcessLock:
             from _thread import RLock
 
             lock = self._locks.setdefault(pid, RLock())
-            for other in [other for other in self._locks if other != pid]:
-                self._locks.pop(other, None)
+            for other in list(self._locks):  # at once: another thread may do the same
+                if other != pid:
+                    self._locks.pop(other, None)
         if lock._is_owned():
             raise RuntimeError(f"{self._what} is already under way in this thread")
         taken: AbstractContextManager[object] = lock

@@ -23,22 +23,62 @@
 #endif
 
 struct sp_function_tracer {
-    sp_function_tracer *next; /* stays when it has stopped: a thread may come from it to those behind it */
+    _Atomic(sp_function_tracer *) next; /* stays when it has stopped: a thread may come from it to those behind it */
     sp_function_tracer *next_resting;
     sp_recorder_object *recorder; /* borrowed: it stops its tracer before it goes */
     const sp_switch *gate;        /* of it */
     uint64_t token;               /* of its run */
     uint64_t number;              /* of the tracer: what notes on code objects are made for */
-    PyObject *chooser;            /* or NULL */
-    bool everywhere;
+    PyObject *chooser;            /* or NULL; without the GIL under the lock of the notes */
+#ifdef Py_GIL_DISABLED
+    PyObject *weak_recorder;      /* a hook may be about to use it when it goes */
+#endif
+    _Atomic(bool) everywhere;
     bool follows_tasks;
     bool probes;  /* only what its notes say */
-    bool stopped; /* it is at work no more, and in the list of those that rest */
+    _Atomic(bool) stopped; /* it is at work no more, and in the list of those that rest */
     uint64_t last_thread; /* the newest thread when it began: later ones are traced from their first call */
 };
 
 /* Those that are at work, for the hooks. Changed with the GIL; without one, under a lock, and never freed while a hook may read it. */
-static sp_function_tracer *tracers;
+static _Atomic(sp_function_tracer *) tracers;
+
+/*
+ * Without the GIL runs begin and end one after the other, with all that they tell the interpreter: the last one's end would take the
+ * hooks out that another has just put in. Who waits for a lock lets go of the interpreter, or it could not be stopped for who has
+ * it. The collector of garbage may end a run on a thread that has the lock.
+ */
+#ifdef Py_GIL_DISABLED
+static pthread_mutex_t change_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+/* And the notes of code objects have this one. */
+static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock(pthread_mutex_t *mutex)
+{
+    if (pthread_mutex_trylock(mutex) == 0) return;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(mutex);
+    Py_END_ALLOW_THREADS
+}
+
+#define BEGIN_CHANGE() lock(&change_lock)
+#define END_CHANGE() pthread_mutex_unlock(&change_lock)
+#define LOCK_NOTES() lock(&notes_lock)
+#define UNLOCK_NOTES() pthread_mutex_unlock(&notes_lock)
+#else
+#define BEGIN_CHANGE() ((void)0)
+#define END_CHANGE() ((void)0)
+#define LOCK_NOTES() ((void)0)
+#define UNLOCK_NOTES() ((void)0)
+#endif
+
+void sp_function_tracer_forked(void)
+{
+#ifdef Py_GIL_DISABLED
+    change_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    notes_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+#endif
+}
 
 /* Threads inside of started(): what it calls may let another thread stop a tracer, which must stay until all are out. */
 #ifndef Py_GIL_DISABLED
@@ -61,16 +101,6 @@ typedef struct code_note {
 } code_note;
 
 static Py_ssize_t extra_index;
-
-/* Without the GIL the notes of a code object have this lock. */
-#ifdef Py_GIL_DISABLED
-static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
-#define LOCK_NOTES() pthread_mutex_lock(&notes_lock)
-#define UNLOCK_NOTES() pthread_mutex_unlock(&notes_lock)
-#else
-#define LOCK_NOTES() ((void)0)
-#define UNLOCK_NOTES() ((void)0)
-#endif
 
 static void notes_free(void *extra)
 {
@@ -203,13 +233,27 @@ static PyObject *choose_name(const sp_function_tracer *tracer, PyFrameObject *fr
 {
     PyObject *module = module_of(frame), *qualified = module ? qualified_name(frame, code) : NULL, *name = NULL;
     if (qualified && !is_of_this_package(module)) name = PyUnicode_FromFormat("%U.%U", module, qualified);
+    LOCK_NOTES();
     PyObject *chooser = Py_XNewRef(tracer->chooser); /* it may be taken from the tracer while it runs */
+    UNLOCK_NOTES();
     if (name && chooser) Py_SETREF(name, PyObject_CallFunction(chooser, "OO", name, code->co_filename));
     Py_XDECREF(chooser);
     if (name && !PyUnicode_Check(name)) Py_CLEAR(name);
     Py_XDECREF(qualified);
     Py_XDECREF(module);
     return name;
+}
+
+/* A new reference; NULL without an exception: it has gone. */
+static PyObject *recorder_of(const sp_function_tracer *tracer)
+{
+#ifdef Py_GIL_DISABLED
+    PyObject *recorder = NULL;
+    if (PyWeakref_GetRef(tracer->weak_recorder, &recorder) < 0) PyErr_Clear();
+    return recorder;
+#else
+    return Py_NewRef((PyObject *)tracer->recorder);
+#endif
 }
 
 /* The first call of a code object in a run: which region it has. */
@@ -221,8 +265,8 @@ static SP_NOINLINE uint32_t decide(const sp_function_tracer *tracer, PyFrameObje
     uint32_t id = SP_REGION_OFF;
     if (tracer->probes) return id;
     PyCodeObject *object = (PyCodeObject *)code;
-    if (frame && !is_decorated(code, tracer->recorder)) {
-        PyObject *recorder = Py_NewRef((PyObject *)tracer->recorder);
+    PyObject *recorder = frame && !is_decorated(code, tracer->recorder) ? recorder_of(tracer) : NULL;
+    if (recorder) {
         PyObject *name = choose_name(tracer, frame, object);
         PyObject *region = name ? sp_recorder_region(recorder, name, NULL, object->co_filename, object->co_firstlineno, NULL) : NULL;
         if (region) {
@@ -264,7 +308,7 @@ typedef struct frame_table {
 #define FIRST_FRAMES 64
 
 /* Grows when a tracer goes: calls that it has open end no more. */
-static uint64_t generation;
+static _Atomic(uint64_t) generation;
 
 static frame_table *table_new(size_t size, size_t aside_size)
 {
@@ -518,7 +562,9 @@ static bool take_up(const void *frame)
 /* Whether a call lasts over suspensions: that of a coroutine, or of an asynchronous generator up to its next value, in a run that follows tasks. */
 static inline bool spans_suspensions(const PyCodeObject *code)
 {
-    return SP_UNLIKELY(code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) && tracers && tracers->follows_tasks;
+    if (SP_LIKELY(!(code->co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)))) return false;
+    const sp_function_tracer *first = tracers;
+    return first && first->follows_tasks;
 }
 
 /* Whether what a frame hands out is the next value of an asynchronous generator, and no awaitable that it waits for. */
@@ -532,7 +578,8 @@ static inline bool started(PyObject *code, const void *frame, PyFrameObject *(*o
 {
     bool wanted = false;
     COME_IN();
-    for (const sp_function_tracer *tracer = tracers; tracer; tracer = tracer->next) {
+    const sp_function_tracer *const first = tracers;
+    for (const sp_function_tracer *tracer = first; tracer; tracer = tracer->next) {
         uint32_t region;
         if (SP_UNLIKELY(!note_find(code, tracer->number, &region))) {
             if (tracer->stopped) continue;
@@ -544,7 +591,7 @@ static inline bool started(PyObject *code, const void *frame, PyFrameObject *(*o
         enter(tracer, frame, region);
     }
     GO_OUT();
-    return wanted;
+    return wanted || tracers != first; /* a run that has begun meanwhile was not asked */
 }
 
 /* ---- sys.monitoring ---- */
@@ -796,7 +843,8 @@ static int on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *va
     if (what == PyTrace_CALL) {
         on_call(frame);
     } else if (what == PyTrace_RETURN) {
-        const bool may_wait = value && tracers && tracers->follows_tasks;
+        const sp_function_tracer *first = tracers;
+        const bool may_wait = value && first && first->follows_tasks;
         if (!may_wait || !set_aside_coroutine(frame, value)) leave(frame);
     }
     if (SP_LIKELY(previous == NULL)) return 0;
@@ -906,8 +954,17 @@ static sp_function_tracer *tracer_of(const sp_recorder_object *recorder)
 static uint64_t newest_thread(void)
 {
     uint64_t newest = 0;
+#ifdef Py_GIL_DISABLED
+    /* Others may go while one looks at them: a new one tells. */
+    PyThreadState *made = PyThreadState_New(PyInterpreterState_Get());
+    if (made == NULL) return newest;
+    newest = made->id;
+    PyThreadState_Clear(made);
+    PyThreadState_Delete(made);
+#else
     PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
     for (; state; state = PyThreadState_Next(state)) newest = state->id > newest ? state->id : newest;
+#endif
     return newest;
 }
 
@@ -928,62 +985,17 @@ static void free_resting(void)
 
 static uint64_t last_number;
 
-int sp_function_tracer_start(sp_recorder_object *recorder, PyObject *chooser, bool everywhere)
+static void stop(sp_recorder_object *recorder)
 {
-    sp_run_object *run = sp_recorder_current(recorder);
-    if (run == NULL) return 0;
-    sp_function_tracer *tracer = tracer_of(recorder);
-    if (tracer && tracer->token == run->run->token) {
-        const bool more = everywhere && !tracer->everywhere;
-        tracer->everywhere |= everywhere;
-        Py_DECREF((PyObject *)run);
-        return more ? hook() : 0;
-    }
-    tracer = calloc(1, sizeof *tracer);
-    if (tracer == NULL) {
-        Py_DECREF((PyObject *)run);
-        PyErr_NoMemory();
-        return -1;
-    }
-    *tracer = (sp_function_tracer){.next = tracers, .recorder = recorder, .gate = &recorder->gate, .token = run->run->token, .number = ++last_number, .chooser = Py_XNewRef(chooser),
-                                   .everywhere = everywhere, .follows_tasks = run->run->tracks_tasks, .last_thread = newest_thread()};
-    Py_DECREF((PyObject *)run);
-    tracers = tracer;
-    if (hook() == 0) return 0;
-    const sp_pending pending = sp_pending_take();
-    sp_function_tracer_stop(recorder);
-    sp_pending_restore(pending);
-    return -1;
-}
-
-int sp_function_tracer_probe(sp_recorder_object *recorder, uint64_t token, uint32_t region, bool follows_tasks, PyObject *traced, PyObject *bare)
-{
-    sp_function_tracer *tracer = calloc(1, sizeof *tracer);
-    if (tracer == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    *tracer = (sp_function_tracer){.next = tracers, .recorder = recorder, .gate = &recorder->gate, .token = token, .number = ++last_number,
-                                   .follows_tasks = follows_tasks, .probes = true};
-    tracers = tracer;
-    note_put(PyFunction_GET_CODE(traced), tracer->number, NULL, region);
-    note_put(PyFunction_GET_CODE(bare), tracer->number, NULL, SP_REGION_OFF);
-    if (hook() == 0) return 0;
-    const sp_pending pending = sp_pending_take();
-    sp_function_tracer_stop(recorder);
-    sp_pending_restore(pending);
-    return -1;
-}
-
-void sp_function_tracer_stop(sp_recorder_object *recorder)
-{
-    for (sp_function_tracer **link = &tracers; *link; link = &(*link)->next) {
+    for (_Atomic(sp_function_tracer *) *link = &tracers; *link; link = &(*link)->next) {
         sp_function_tracer *tracer = *link;
         if (tracer->recorder != recorder) continue;
         *link = tracer->next;
         generation++;
+        LOCK_NOTES();
         PyObject *chooser = tracer->chooser;
         tracer->chooser = NULL;
+        UNLOCK_NOTES();
         tracer->stopped = true;
         tracer->next_resting = resting;
         resting = tracer;
@@ -992,6 +1004,91 @@ void sp_function_tracer_stop(sp_recorder_object *recorder)
         Py_XDECREF(chooser);
         return;
     }
+}
+
+void sp_function_tracer_stop(sp_recorder_object *recorder)
+{
+    BEGIN_CHANGE();
+    stop(recorder);
+    END_CHANGE();
+}
+
+/* In front of the others, hence heard of by who is among them; -1 with an exception: it has stopped. */
+static int begin(sp_function_tracer *tracer)
+{
+    tracer->number = ++last_number;
+    tracer->gate = &tracer->recorder->gate;
+    tracer->next = tracers;
+    tracers = tracer;
+    if (hook() == 0) return 0;
+    const sp_pending pending = sp_pending_take();
+    stop(tracer->recorder);
+    sp_pending_restore(pending);
+    return -1;
+}
+
+/* NULL with an exception. */
+static sp_function_tracer *tracer_new(sp_recorder_object *recorder)
+{
+    sp_function_tracer *tracer = calloc(1, sizeof *tracer);
+    if (tracer == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    tracer->recorder = recorder;
+#ifdef Py_GIL_DISABLED
+    tracer->weak_recorder = PyWeakref_NewRef((PyObject *)recorder, NULL);
+    if (tracer->weak_recorder == NULL) {
+        free(tracer);
+        return NULL;
+    }
+#endif
+    return tracer;
+}
+
+static int start(sp_recorder_object *recorder, const sp_run *run, PyObject *chooser, bool everywhere)
+{
+    sp_function_tracer *tracer = tracer_of(recorder);
+    if (tracer && tracer->token == run->token) {
+        const bool more = everywhere && !tracer->everywhere;
+        if (more) tracer->everywhere = true;
+        return more ? hook() : 0;
+    }
+    tracer = tracer_new(recorder);
+    if (tracer == NULL) return -1;
+    tracer->token = run->token;
+    tracer->chooser = Py_XNewRef(chooser);
+    tracer->everywhere = everywhere;
+    tracer->follows_tasks = run->tracks_tasks;
+    tracer->last_thread = newest_thread();
+    return begin(tracer);
+}
+
+int sp_function_tracer_start(sp_recorder_object *recorder, PyObject *chooser, bool everywhere)
+{
+    sp_run_object *run = sp_recorder_current(recorder);
+    if (run == NULL) return 0;
+    BEGIN_CHANGE();
+    const int failed = start(recorder, run->run, chooser, everywhere);
+    END_CHANGE();
+    Py_DECREF((PyObject *)run);
+    return failed;
+}
+
+int sp_function_tracer_probe(sp_recorder_object *recorder, uint64_t token, uint32_t region, bool follows_tasks, PyObject *traced, PyObject *bare)
+{
+    sp_function_tracer *tracer = tracer_new(recorder);
+    if (tracer == NULL) return -1;
+    tracer->token = token;
+    tracer->follows_tasks = follows_tasks;
+    tracer->probes = true;
+    BEGIN_CHANGE();
+    const int failed = begin(tracer);
+    END_CHANGE();
+    if (failed) return -1;
+    note_put(PyFunction_GET_CODE(traced), tracer->number, NULL, region);
+    note_put(PyFunction_GET_CODE(bare), tracer->number, NULL, SP_REGION_OFF);
+    return 0;
 }
 
 /* Whether the direct way to the notes finds what the interpreter's own finds. */

@@ -36,6 +36,9 @@ int sp_function_tracer_probe(sp_recorder_object *recorder, uint64_t token, uint3
 /* Whether the calling thread tells of functions, where it is a matter of the thread (before 3.12). What it was before. */
 int sp_function_tracer_hear(int wanted);
 
+/* In a forked child: locks that other threads of the parent may have had are free. */
+void sp_function_tracer_forked(void);
+
 /* No more events for the recorder's run. Calls that are open stay so. */
 void sp_function_tracer_stop(sp_recorder_object *recorder);
 

@@ -124,7 +124,7 @@ static PyObject *task_kind(PyObject *self, void *closure)
 static PyObject *task_name(PyObject *self, void *closure)
 {
     sp_task_record *record = (sp_task_record *)self;
-    if (record->run == NULL) return Py_NewRef(record->name);
+    if (record->run == NULL) return sp_field_get(self, &record->name);
     char buffer[32];
     pthread_mutex_lock(&record->run->run->lock);
     char *name = strdup(sp_task_name(record->task, buffer));
@@ -143,7 +143,7 @@ static int task_set_name(PyObject *self, PyObject *value, void *closure)
         return -1;
     }
     if (record->run == NULL) {
-        Py_SETREF(record->name, Py_NewRef(value));
+        sp_field_set(self, &record->name, Py_NewRef(value));
         return 0;
     }
     const char *text = PyUnicode_AsUTF8(value);
@@ -337,7 +337,7 @@ static PyObject *thread_sample_cpu(PyObject *self, PyObject *none)
 static PyObject *thread_name(PyObject *self, void *closure)
 {
     sp_thread_record *record = (sp_thread_record *)self;
-    if (record->run == NULL) return Py_NewRef(record->name);
+    if (record->run == NULL) return sp_field_get(self, &record->name);
     sp_thread_names_refresh(record->run->run);
     pthread_mutex_lock(&record->run->run->lock);
     char *name = strdup(record->row->name);
@@ -355,7 +355,7 @@ static int thread_set_name(PyObject *self, PyObject *value, void *closure)
         PyErr_SetString(PyExc_AttributeError, "the name of a tracked thread is the Thread's; a record's must be a str");
         return -1;
     }
-    Py_SETREF(record->name, Py_NewRef(value));
+    sp_field_set(self, &record->name, Py_NewRef(value));
     return 0;
 }
 
@@ -363,7 +363,8 @@ static int thread_set_name(PyObject *self, PyObject *value, void *closure)
 static PyObject *thread_task(PyObject *self, void *closure)
 {
     sp_thread_record *record = (sp_thread_record *)self;
-    if (record->task) return Py_NewRef(record->task);
+    PyObject *assigned = sp_field_get(self, &record->task);
+    if (assigned) return assigned;
     if (record->run == NULL) Py_RETURN_NONE;
     sp_run *run = record->run->run;
     sp_task *task = NULL;
@@ -378,7 +379,7 @@ static PyObject *thread_task(PyObject *self, void *closure)
 
 static int thread_set_task(PyObject *self, PyObject *value, void *closure)
 {
-    Py_XSETREF(((sp_thread_record *)self)->task, value == Py_None ? NULL : Py_XNewRef(value));
+    sp_field_set(self, &((sp_thread_record *)self)->task, value == Py_None ? NULL : Py_XNewRef(value));
     return 0;
 }
 

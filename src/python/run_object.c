@@ -31,7 +31,7 @@ static PyTypeObject *run_type;
  */
 static pthread_mutex_t spooled_lock = PTHREAD_MUTEX_INITIALIZER;
 static sp_run_object *spooled;
-static bool exit_registered;
+static _Atomic(bool) exit_registered;
 
 static void finish_all(void)
 {
@@ -46,9 +46,10 @@ static void finish_all(void)
 
 static void spooled_add(sp_run_object *object)
 {
+    /* Before the lock is taken: without the GIL this may have to wait, and let the interpreter be stopped. */
+    if (!atomic_exchange(&exit_registered, true) && Py_AtExit(finish_all) != 0) atomic_store(&exit_registered, false);
     sp_fork_hold();
     pthread_mutex_lock(&spooled_lock);
-    if (!exit_registered) exit_registered = Py_AtExit(finish_all) == 0;
     object->next_spooled = spooled;
     spooled = object;
     pthread_mutex_unlock(&spooled_lock);

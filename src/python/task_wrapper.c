@@ -455,16 +455,26 @@ static bool is_task_of(PyObject *task, const task_body *self)
     return found;
 }
 
+/* Whether a loop runs the task that has this address, which is then a new reference; loops of other threads change the dict. */
+static PyObject *task_that_runs(PyObject *address)
+{
+    PyObject *loop, *task, *found = NULL;
+    Py_ssize_t at = 0;
+    SP_LOCK_OBJECT(current_tasks);
+    while (found == NULL && PyDict_Next(current_tasks, &at, &loop, &task)) {
+        if (task == address) found = Py_NewRef(task);
+    }
+    SP_UNLOCK_OBJECT();
+    return found;
+}
+
 /* The delegate's task during a step of it, a new reference; NULL: gone, or another task runs the step. */
 static PyObject *task_in_step(task_body *self)
 {
     if (self->base.flags & BY_ADDRESS) {
-        Py_ssize_t at = 0;
-        PyObject *loop, *task;
-        while (self->task && current_tasks && PyDict_Next(current_tasks, &at, &loop, &task)) {
-            if (task == self->task && is_task_of(task, self)) return Py_NewRef(task);
-        }
-        return NULL;
+        PyObject *task = self->task && current_tasks ? task_that_runs(self->task) : NULL;
+        if (task && !is_task_of(task, self)) Py_CLEAR(task);
+        return task;
     }
     LOCK();
     PyObject *reference = Py_XNewRef(self->task);
@@ -786,14 +796,14 @@ typedef struct adoption {
 
 static PyTypeObject *adoption_type;
 
-/* The dict of a run's adoptions, made if asked for; borrowed. NULL without an exception when there is none. */
+/* The dict of a run's adoptions, made if asked for; a new reference. NULL without an exception when there is none. */
 static PyObject *adoptions_of(const sp_run *run, bool make)
 {
     PyObject *token = PyLong_FromUnsignedLongLong(run->token);
-    PyObject *found = token ? PyDict_GetItemWithError(adopted, token) : NULL;
+    PyObject *found = token ? sp_dict_get(adopted, token) : NULL;
     if (token && found == NULL && make && !PyErr_Occurred()) {
         PyObject *made = PyDict_New();
-        found = made ? PyDict_SetDefault(adopted, token, made) : NULL;
+        found = made ? sp_dict_set_default(adopted, token, made) : NULL;
         Py_XDECREF(made);
     }
     Py_XDECREF(token);
@@ -807,6 +817,7 @@ static PyObject *adoption_call(PyObject *op, PyObject *arguments, PyObject *name
     if (follows(self->run)) sp_task_finish(self->row, sp_clock_read());
     PyObject *known = adoptions_of(self->run, false);
     if (known && PyTuple_GET_SIZE(arguments) && PyDict_DelItem(known, PyTuple_GET_ITEM(arguments, 0)) < 0) PyErr_Clear();
+    Py_XDECREF(known);
     Py_RETURN_NONE;
 }
 
@@ -836,7 +847,7 @@ static PyObject *task_running(void)
 {
     PyObject *task = NULL, *loop = PyObject_CallNoArgs(running_loop);
     if (loop && loop != Py_None) {
-        task = current_tasks ? Py_XNewRef(PyDict_GetItemWithError(current_tasks, loop)) : PyObject_CallOneArg(current_task, loop);
+        task = current_tasks ? sp_dict_get(current_tasks, loop) : PyObject_CallOneArg(current_task, loop);
     }
     Py_XDECREF(loop);
     if (task == NULL) PyErr_Clear();
@@ -883,10 +894,13 @@ static sp_task *adopt_task(sp_run *run, PyObject *task)
     PyObject *known = adoptions_of(run, true);
     if (known == NULL) return NULL;
     PyObject *reference = PyWeakref_NewRef(task, NULL);
-    PyObject *found = reference ? PyDict_GetItemWithError(known, reference) : NULL;
+    PyObject *found = reference ? sp_dict_get(known, reference) : NULL;
     Py_XDECREF(reference);
     PyErr_Clear();
-    return found ? ((adoption *)found)->row : adoption_new(run, known, task);
+    sp_task *row = found ? ((adoption *)found)->row : adoption_new(run, known, task);
+    Py_XDECREF(found);
+    Py_DECREF(known);
+    return row;
 }
 
 sp_task *sp_task_adopt(sp_log *log)
@@ -966,6 +980,7 @@ static void refresh_adopted(sp_run *run)
 {
     PyObject *known = adoptions_of(run, false);
     PyObject *items = known ? PyDict_Items(known) : NULL;
+    Py_XDECREF(known);
     for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items); i++) {
         PyObject *pair = PyList_GET_ITEM(items, i);
         sp_task *row = ((adoption *)PyTuple_GET_ITEM(pair, 1))->row;

@@ -844,6 +844,33 @@ def test_sessions_that_come_and_go_under_running_threads(pm, scale):
             thread.join()
 
 
+def test_managers_on_several_threads_begin_and_end_at_once(scale):
+    """Each traces its own calls, whatever the others put in place or take out meanwhile."""
+    together = threading.Barrier(4, timeout=60)
+    missing = []
+
+    def work():
+        own = {}
+        exec("def inner(): pass\ndef outer():\n    for _ in range(5): inner()\n", own)
+        for _ in range(scale(40, 1000)):
+            manager = sp.ProfileManager()
+            together.wait()
+            manager.setup(output=None, recursive_profile=True)
+            with manager.region("x"):
+                own["outer"]()
+            results = manager.finalize(verbose=False, return_results=True)
+            if "?.inner" not in results.region_names or results["?.inner"].num_calls != 5:
+                missing.append(results.region_names)
+            manager.reset()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert missing == []
+
+
 def test_random_generators_and_calls_nest(pm):
     import random
 

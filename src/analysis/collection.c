@@ -124,10 +124,24 @@ static bool remember_open(source *s, sp_slot *slot)
     return true;
 }
 
+#define PAGE 4096
+
+/*
+ * In a forked child full blocks of a store are those of the file, in which its parent goes on to mark what it reports. A page that is
+ * written to is the child's own: from here on the walks see what was chosen.
+ */
+static void own_pages(const sp_block *block, const char *readable)
+{
+    for (char *at = block->begin; at < readable; at = (char *)(((uintptr_t)at / PAGE + 1) * PAGE)) {
+        atomic_fetch_or_explicit((_Atomic(uint8_t) *)at, 0, memory_order_relaxed);
+    }
+}
+
 static bool choose_in_block(sp_collection *c, source *s, sp_block *block)
 {
     if (block->finished) return true; /* collected before, and not confirmed yet */
     const char *readable = readable_of(s, block);
+    if (c->run->inherited && block->memory == SP_BLOCK_STORED) own_pages(block, readable);
     for (char *at = block->begin; at < readable; at += s->stride) {
         sp_slot *slot = (sp_slot *)at;
         if (!is_waiting(slot)) continue;

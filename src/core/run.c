@@ -337,7 +337,9 @@ void sp_log_scan(sp_log *log)
         char *readable = sp_block_readable(log->scan_block, next);
         for (; log->scan_next < readable; log->scan_next += log->stride) {
             sp_slot *slot = (sp_slot *)log->scan_next;
-            run->regions[atomic_load_explicit(&slot->region, memory_order_relaxed)]->entries++;
+            /* A forked child sees in full blocks what its parent has marked since. */
+            const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
+            if (region < run->region_count) run->regions[region]->entries++;
             log->run->scanned++;
             if (atomic_load_explicit(&slot->end, memory_order_acquire) == SP_SLOT_OPEN) remember_open(log, slot);
         }

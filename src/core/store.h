@@ -76,7 +76,7 @@ typedef struct sp_store_operations {
     /* Append a note to a chunk of values, at `used` bytes: where the next one goes, or 0 when there is no room in it. */
     size_t (*note_at)(sp_store *store, void *memory, size_t bytes, size_t used, sp_note_kind kind, const void *const *parts,
                       const size_t *sizes, size_t count);
-    /* Around a fork, in the parent: nothing of the store is half done at that moment. */
+    /* Around a fork, in the parent: nothing of the store is half done at that moment, nor before the child has copied what it needs. */
     void (*hold)(sp_store *store);
     void (*unhold)(sp_store *store);
     /* In a forked child, instead of unhold: what was recorded stays readable and writable, in private; the file is the parent's. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libdeflate.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +15,17 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/task.h"
 #include "formats/file_bytes.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
+#include "platform/platform.h"
 
 #define HUGE ((size_t)2 << 20)
 #define ARENA_BYTES ((size_t)1 << 20)
@@ -32,6 +36,7 @@
 #ifndef TMPFS_MAGIC
 #define TMPFS_MAGIC 0x01021994
 #endif
+#define CHILD_WAIT_NS (200 * INT64_C(1000000))
 #define PARK_NEWEST 4
 #define PARK_IN_TURN 8
 #define JOURNAL_BYTES ((size_t)64 << 10)
@@ -44,7 +49,7 @@ typedef struct sp_extent {
     bool small;     /* cut from an arena */
     bool full;      /* parked: all of its calls have begun */
     bool spare;     /* dropped, waiting to be taken up again */
-    bool shared;    /* a forked child may be reading it */
+    bool shared;    /* a forked child may be reading it in the file */
     size_t given;   /* bytes of it that were given back to the file system */
 } sp_extent;
 
@@ -74,6 +79,8 @@ typedef struct sp_spool {
     bool full;      /* there was no room once, and that is noted */
     bool finished;  /* nothing is written any more */
     bool inherited; /* this process is a forked child: memory is private, the file is the parent's */
+    _Atomic(uint32_t) *copied; /* shared with forked children: how many have made their copies; NULL: not known */
+    uint32_t copied_before; /* the fork under way */
 } sp_spool;
 
 static size_t whole_pages(size_t bytes)
@@ -385,7 +392,7 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
         /* A spool that is finished and kept is kept for what is in it. */
         if (is_ours_to_change(spool)) atomic_store_explicit(&header->dropped, SP_CHUNK_GONE, memory_order_release);
         if (extent->small) {
-            extent->spare = is_ours_to_change(spool);
+            extent->spare = is_ours_to_change(spool) && !extent->shared;
             spool->spare_count += extent->spare;
             if (extent->spare) let_go(memory, extent->bytes - sizeof *header);
         } else {
@@ -400,7 +407,7 @@ static bool spool_can_drop(sp_store *store, const void *memory)
     sp_spool *spool = (sp_spool *)store;
     pthread_mutex_lock(&spool->lock);
     const sp_extent *extent = extent_of(spool, memory);
-    const bool can = extent && is_ours_to_change(spool) && (extent->small || !extent->shared);
+    const bool can = extent && is_ours_to_change(spool) && !extent->shared;
     pthread_mutex_unlock(&spool->lock);
     return can;
 }
@@ -532,6 +539,7 @@ static void spool_free(sp_spool *spool)
     }
     for (size_t i = 0; i < spool->arena_count; i++) munmap(spool->arenas[i], ARENA_BYTES);
     if (spool->header) munmap(spool->header, SP_SPOOL_PAGE);
+    if (spool->copied) munmap(spool->copied, SP_SPOOL_PAGE);
     if (spool->file >= 0) close(spool->file);
     pthread_mutex_destroy(&spool->lock);
     free(spool->extents);
@@ -547,13 +555,43 @@ static void spool_release(sp_store *store)
 
 static void spool_hold(sp_store *store)
 {
-    pthread_mutex_lock(&((sp_spool *)store)->lock);
+    sp_spool *spool = (sp_spool *)store;
+    pthread_mutex_lock(&spool->lock);
+    if (spool->copied) spool->copied_before = atomic_load(spool->copied);
 }
 
+/* Wait until the child has its copies. It may have been killed, or the fork have failed: not for long. */
+static bool child_has_copied(const sp_spool *spool)
+{
+    if (spool->copied == NULL) return false;
+    const int64_t end = sp_platform_monotonic_ns() + CHILD_WAIT_NS;
+    while (atomic_load(spool->copied) == spool->copied_before) {
+        const int64_t left = end - sp_platform_monotonic_ns();
+        if (left <= 0) return false;
+        const struct timespec most = {.tv_nsec = left};
+        (void)syscall(SYS_futex, spool->copied, FUTEX_WAIT, spool->copied_before, &most, NULL, 0);
+    }
+    return true;
+}
+
+static void tell_copied(const sp_spool *spool)
+{
+    if (spool->copied == NULL) return;
+    atomic_fetch_add(spool->copied, 1);
+    (void)syscall(SYS_futex, spool->copied, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/*
+ * Marks of a collection and chunks that are taken up again would get into what the child copies. So this process goes on when that is
+ * done: a millisecond for each thread that records, at most.
+ */
 static void spool_unhold(sp_store *store)
 {
     sp_spool *spool = (sp_spool *)store;
-    for (size_t i = 0; i < spool->extent_count; i++) spool->extents[i].shared = true;
+    const bool copied = spool->inherited || child_has_copied(spool);
+    for (size_t i = 0; i < spool->extent_count; i++) {
+        if (spool->extents[i].full || !copied) spool->extents[i].shared = true;
+    }
     pthread_mutex_unlock(&spool->lock);
 }
 
@@ -658,6 +696,8 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
         unlink(options->path);
         goto failed;
     }
+    void *shared = mmap(NULL, SP_SPOOL_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared != MAP_FAILED) spool->copied = shared;
     struct statfs system;
     spool->in_memory = fstatfs(spool->file, &system) == 0 && system.f_type == TMPFS_MAGIC;
     fill_header(spool->header, options);
@@ -693,12 +733,22 @@ void sp_spool_finish(sp_store *store, bool keep)
     pthread_mutex_unlock(&spool->lock);
 }
 
+static bool is_zero(const char *page)
+{
+    return page[0] == 0 && memcmp(page, page + 1, SP_SPOOL_PAGE - 1) == 0;
+}
+
 /* Put a private copy in the place of a shared mapping; on failure the range becomes unreadable to writes of this process. */
 static void make_private(char *memory, size_t bytes)
 {
     char *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (copy == MAP_FAILED) return;
-    memcpy(copy, memory, bytes);
+#ifdef MADV_POPULATE_READ
+    (void)madvise(memory, bytes, MADV_POPULATE_READ); /* a fault for each page would take longer than the copying */
+#endif
+    for (size_t at = 0; at < bytes; at += SP_SPOOL_PAGE) {
+        if (!is_zero(memory + at)) memcpy(copy + at, memory + at, SP_SPOOL_PAGE);
+    }
     if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory) == MAP_FAILED) munmap(copy, bytes);
 }
 
@@ -720,6 +770,7 @@ static void spool_inherit(sp_store *store)
         if (memory == MAP_FAILED) make_private(extent->memory, extent->bytes);
     }
     for (size_t i = 0; i < spool->arena_count; i++) make_private(spool->arenas[i], ARENA_BYTES);
+    tell_copied(spool);
     close(spool->file);
     spool->file = -1;
 }

@@ -174,3 +174,52 @@ wait(pid)
 go.set(); thread.join()
 """,
     )
+
+
+FORKS_AND_CHECKPOINTS = """
+import os, sys, threading, time, scope_profiler as sp
+import warnings; warnings.simplefilter("ignore")
+sp.setup(output="p.h5", track_threads=True)
+with sp.region("a"): pass
+sp.finalize(verbose=False, return_results=True)  # what is imported at first use is imported before the first fork
+stop = False
+def record():
+    region, number = sp.region("a"), 0
+    while not stop:
+        with region: number += 1
+        if number % 1000 == 0: time.sleep(0.0005)
+def report():
+    number = 0
+    while not stop:
+        sp.finalize(verbose=False, return_results=number % 2 == 1)
+        number += 1
+threads = [threading.Thread(target=work) for work in (record, record, report)]
+for thread in threads: thread.start()
+ends = []
+for number in range(int(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.mkdir(f"child {number}")
+            os.chdir(f"child {number}")
+            with sp.region("child"): pass
+            found = sp.finalize(verbose=False, return_results=True)
+            assert found["child"].num_calls == 1
+            if "a" in found.region_names:
+                part = found["a"][0]
+                assert (part.start_times_ns <= part.end_times_ns).all() and (part.start_times_ns > 0).all()
+            code = 0
+        finally:
+            os._exit(code)
+    ends.append(os.waitpid(child, 0)[1])
+stop = True
+for thread in threads: thread.join()
+print(sorted(set(ends)))
+"""
+
+
+@pytest.mark.slow
+def test_children_report_while_their_parent_records_and_reports(python, scale):
+    """What the parent marks and takes up again after the fork is not in what the child has."""
+    assert python(FORKS_AND_CHECKPOINTS, str(scale(60, 1000))).stdout == "[0]\n"

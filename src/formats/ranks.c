@@ -497,7 +497,7 @@ static bool spill_chunk(job *j, const void *data, size_t size, held_chunk *held)
 {
     if (!j->spills) {
         if (sp_replace_begin(&j->spill, j->path, NULL) != SP_OK) return false;
-        unlink(j->spill.temporary);
+        if (j->spill.temporary) unlink(j->spill.temporary); /* so a killed rank leaves none */
         j->spills = true;
     }
     if (sp_file_write(j->spill.fd, data, size, j->spilled) < 0) return false;

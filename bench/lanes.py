@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 from collections.abc import Callable
 from importlib import import_module
@@ -128,3 +129,13 @@ def run_threads() -> None:
 def thread_life() -> float:
     """µs added to starting a thread and waiting for its end."""
     return above_untracked(run_threads, THREADS, 9, track_threads=True) / 1000
+
+
+def thread_life_alone() -> float:
+    """The same on one processor, where no thread waits for the interpreter's lock while another one's processor wakes up."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        return thread_life()
+    finally:
+        os.sched_setaffinity(0, allowed)

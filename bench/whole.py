@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -94,6 +95,35 @@ def file_size_async() -> float:
     """The same with the columns of threads, tasks and await time."""
     finalize(track_async=True)
     return os.stat("profile.h5").st_size / CALLS
+
+
+def irregular_file_size(**settings: Any) -> float:
+    """Bytes a call of a file whose CALLS calls, and the gaps between them, have no two lengths alike.
+
+    A clock that is moved by hand gives them to the ns: 100 ns to 1 ms, each power of ten as often as the others, the same in every run.
+    """
+    from scope_profiler import ProfileManager, _core
+
+    _core._manual_clock(1_000_000)
+    ProfileManager.setup(output="profile.h5", **settings)
+    uniform, advance = random.Random(1).uniform, _core._advance_clock
+    outer, *inner = [ProfileManager.region(name) for name in ("outer", "first", "second", "third")]
+    for _ in repeat(None, CALLS // 4):
+        with outer:
+            for region in inner:
+                advance(int(10 ** uniform(2, 6)))
+                with region:
+                    advance(int(10 ** uniform(2, 6)))
+    ProfileManager.finalize(verbose=False)
+    return os.stat("profile.h5").st_size / CALLS
+
+
+def file_size_irregular() -> float:
+    return irregular_file_size()
+
+
+def file_size_irregular_async() -> float:
+    return irregular_file_size(track_async=True)
 
 
 def reading(read: Callable[[str], Any]) -> float:

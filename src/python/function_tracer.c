@@ -43,31 +43,12 @@ struct sp_function_tracer {
 /* Those that are at work, for the hooks. Changed with the GIL; without one, under a lock, and never freed while a hook may read it. */
 static _Atomic(sp_function_tracer *) tracers;
 
-/*
- * Without the GIL runs begin and end one after the other, with all that they tell the interpreter: the last one's end would take the
- * hooks out that another has just put in. Who waits for a lock lets go of the interpreter, or it could not be stopped for who has
- * it. The collector of garbage may end a run on a thread that has the lock.
- */
+/* Without the GIL the notes of code objects have this lock. */
 #ifdef Py_GIL_DISABLED
-static pthread_mutex_t change_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-/* And the notes of code objects have this one. */
 static pthread_mutex_t notes_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void lock(pthread_mutex_t *mutex)
-{
-    if (pthread_mutex_trylock(mutex) == 0) return;
-    Py_BEGIN_ALLOW_THREADS
-    pthread_mutex_lock(mutex);
-    Py_END_ALLOW_THREADS
-}
-
-#define BEGIN_CHANGE() lock(&change_lock)
-#define END_CHANGE() pthread_mutex_unlock(&change_lock)
-#define LOCK_NOTES() lock(&notes_lock)
+#define LOCK_NOTES() sp_python_lock(&notes_lock)
 #define UNLOCK_NOTES() pthread_mutex_unlock(&notes_lock)
 #else
-#define BEGIN_CHANGE() ((void)0)
-#define END_CHANGE() ((void)0)
 #define LOCK_NOTES() ((void)0)
 #define UNLOCK_NOTES() ((void)0)
 #endif
@@ -75,7 +56,6 @@ static void lock(pthread_mutex_t *mutex)
 void sp_function_tracer_forked(void)
 {
 #ifdef Py_GIL_DISABLED
-    change_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     notes_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 #endif
 }
@@ -1008,9 +988,9 @@ static void stop(sp_recorder_object *recorder)
 
 void sp_function_tracer_stop(sp_recorder_object *recorder)
 {
-    BEGIN_CHANGE();
+    SP_BEGIN_CHANGE();
     stop(recorder);
-    END_CHANGE();
+    SP_END_CHANGE();
 }
 
 /* In front of the others, hence heard of by who is among them; -1 with an exception: it has stopped. */
@@ -1068,9 +1048,9 @@ int sp_function_tracer_start(sp_recorder_object *recorder, PyObject *chooser, bo
 {
     sp_run_object *run = sp_recorder_current(recorder);
     if (run == NULL) return 0;
-    BEGIN_CHANGE();
+    SP_BEGIN_CHANGE();
     const int failed = start(recorder, run->run, chooser, everywhere);
-    END_CHANGE();
+    SP_END_CHANGE();
     Py_DECREF((PyObject *)run);
     return failed;
 }
@@ -1082,9 +1062,9 @@ int sp_function_tracer_probe(sp_recorder_object *recorder, uint64_t token, uint3
     tracer->token = token;
     tracer->follows_tasks = follows_tasks;
     tracer->probes = true;
-    BEGIN_CHANGE();
+    SP_BEGIN_CHANGE();
     const int failed = begin(tracer);
-    END_CHANGE();
+    SP_END_CHANGE();
     if (failed) return -1;
     note_put(PyFunction_GET_CODE(traced), tracer->number, NULL, region);
     note_put(PyFunction_GET_CODE(bare), tracer->number, NULL, SP_REGION_OFF);

@@ -28,6 +28,17 @@
 static sp_state the_state;
 sp_state *sp_python_state = &the_state;
 
+#ifdef Py_GIL_DISABLED
+pthread_mutex_t sp_python_changes = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+#endif
+
+void sp_python_changes_forked(void)
+{
+#ifdef Py_GIL_DISABLED
+    sp_python_changes = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+#endif
+}
+
 static int add_error(PyObject *module, const char *name, PyObject *base, const char *doc, PyObject **kept)
 {
     PyObject *error = PyErr_NewExceptionWithDoc(name, doc, base, NULL);

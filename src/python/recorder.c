@@ -287,6 +287,7 @@ static void unhook(sp_recorder_object *recorder);
 static PyObject *stand_down(PyObject *module, PyObject *none)
 {
     pthread_mutex_init(&hooked_lock, NULL);
+    sp_python_changes_forked();
     sp_function_tracer_forked();
     bool tasks = false;
     for (const sp_recorder_object *recorder = hooked; recorder; recorder = recorder->next_hooked) {

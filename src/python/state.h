@@ -8,6 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "core/error.h"
@@ -78,6 +79,33 @@ static inline PyObject *sp_dict_set_default(PyObject *dict, PyObject *key, PyObj
     return Py_XNewRef(PyDict_SetDefault(dict, key, value));
 #endif
 }
+
+/*
+ * Without the GIL runs begin and end one after the other with all that they change in what the process has once: threading's hook, the
+ * events of the interpreter. Or the end of one would take out what another has just put in. The same thread may begin a change within
+ * one: the collector of garbage may end a run.
+ */
+#ifdef Py_GIL_DISABLED
+extern pthread_mutex_t sp_python_changes;
+
+/* Who waits lets go of the interpreter, or it could not be stopped for who has the lock. */
+static inline void sp_python_lock(pthread_mutex_t *mutex)
+{
+    if (pthread_mutex_trylock(mutex) == 0) return;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(mutex);
+    Py_END_ALLOW_THREADS
+}
+
+#define SP_BEGIN_CHANGE() sp_python_lock(&sp_python_changes)
+#define SP_END_CHANGE() pthread_mutex_unlock(&sp_python_changes)
+#else
+#define SP_BEGIN_CHANGE() ((void)0)
+#define SP_END_CHANGE() ((void)0)
+#endif
+
+/* In a forked child: another thread of the parent may have had the lock. */
+void sp_python_changes_forked(void);
 
 typedef struct sp_state {
     PyObject *corrupt_error; /* CorruptProfileError(OSError) */

@@ -276,12 +276,14 @@ PyObject *sp_thread_hook_install(sp_run_object *run)
         return NULL;
     }
     hook->run = (sp_run_object *)Py_NewRef((PyObject *)run);
-    hook->previous = PyObject_GetAttrString(threading, "_profile_hook");
     hook->removed = false;
+    SP_BEGIN_CHANGE();
+    hook->previous = PyObject_GetAttrString(threading, "_profile_hook");
     PyObject_GC_Track(hook);
     if (hook->previous == NULL || PyObject_SetAttrString(threading, "_profile_hook", (PyObject *)hook) < 0) {
         Py_CLEAR(hook);
     }
+    SP_END_CHANGE();
     Py_DECREF(threading);
     return (PyObject *)hook;
 }
@@ -295,16 +297,11 @@ static PyObject *live_from(PyObject *hook)
 }
 
 /*
- * Take the hook out wherever it is: on top (threading gets back what was there before), or below other hooks of ours. Below
+ * Take out what was removed wherever it is: on top (threading gets back what was there before), or below other hooks of ours. Below
  * something foreign it stays and only passes on, because that something may put it back one day.
  */
-void sp_thread_hook_remove(PyObject *object)
+static void take_out_removed(PyObject *threading)
 {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    sp_hook *hook = (sp_hook *)object;
-    hook->removed = true;
-    PyObject *threading = PyImport_ImportModule("threading");
     PyObject *top = threading ? PyObject_GetAttrString(threading, "_profile_hook") : NULL;
     PyObject *live = top ? live_from(top) : NULL;
     if (top && live != top) PyObject_SetAttrString(threading, "_profile_hook", live);
@@ -316,6 +313,17 @@ void sp_thread_hook_remove(PyObject *object)
     }
     Py_XDECREF(live);
     Py_XDECREF(top);
+}
+
+void sp_thread_hook_remove(PyObject *object)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    ((sp_hook *)object)->removed = true;
+    PyObject *threading = PyImport_ImportModule("threading");
+    SP_BEGIN_CHANGE();
+    take_out_removed(threading);
+    SP_END_CHANGE();
     Py_XDECREF(threading);
     PyErr_Restore(type, value, traceback);
 }

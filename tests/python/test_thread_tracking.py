@@ -560,6 +560,34 @@ def test_hooks_are_removed_at_the_end_of_a_session() -> None:
     assert seen == [None]
 
 
+def test_runs_that_begin_and_end_at_once_leave_each_others_hooks(soak: bool) -> None:
+    """Each run meets a thread that records nothing, and in the end no hook is left."""
+    together = threading.Barrier(4, timeout=60)
+    missed: list[str] = []
+
+    def work(name: str) -> None:
+        manager = sp.ProfileManager()
+        for _ in range(5000 if soak else 300):
+            together.wait()
+            manager.setup(output=None, track_threads=True)
+            together.wait()
+            silent = threading.Thread(target=int, name=name)
+            silent.start()
+            silent.join()
+            recording = manager._state.recording
+            if recording is None or name not in [row.name for row in recording.run.thread_records()]:
+                missed.append(name)
+            together.wait()
+            manager.reset()
+
+    threads = [threading.Thread(target=work, args=(f"silent {number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert missed == [] and threading.getprofile() is None
+
+
 def test_hooks_are_removed_when_the_body_raises() -> None:
     with pytest.raises(ZeroDivisionError):
         with tracked():

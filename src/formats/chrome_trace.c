@@ -12,10 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "analysis/lane_events.h"
 #include "analysis/wrap.h"
-#include "formats/event_items.h"
 #include "formats/export.h"
+#include "formats/rank_view.h"
 
 /* Of the events of a row's calls: what stands before the time, between the times and the number of the call, and behind the numbers. */
 typedef struct row_texts {
@@ -30,8 +29,7 @@ typedef struct writer {
     sp_output *out;
     int64_t origin;
     bool first_event;
-    sp_lane_names names;
-    sp_event_items items;
+    sp_rank_view view; /* of the rank that is being written */
     row_texts *texts; /* by row; made when first needed */
     char place[64];   /* of the lane: ,"pid":0,"tid":0 */
     size_t place_size;
@@ -202,7 +200,7 @@ static sp_status write_call(writer *w, const sp_lane_event *event)
     sp_output_took(out, put_numbers(w, to + texts->rank_size, call));
     sp_output_bytes(out, texts->source, texts->source_size);
     size_t size;
-    const char *metadata = sp_event_items_get(&w->items, call->row, call->own, &size);
+    const char *metadata = sp_event_items_get(&w->view.items, call->row, call->own, &size);
     if (metadata) {
         SP_OUTPUT_LITERAL(out, ",\"metadata\":");
         sp_output_json_piece(out, metadata, size);
@@ -307,7 +305,7 @@ static void describe_thread(writer *w, int64_t index)
     sp_output *const out = w->out;
     SP_OUTPUT_LITERAL(out, ",\"lane\":\"thread\"");
     write_number(out, ",\"thread_index\":", index);
-    const sp_thread_info *thread = sp_lane_names_thread(&w->names, index);
+    const sp_thread_info *thread = sp_lane_names_thread(&w->view.names, index);
     if (thread == NULL) return;
     write_number(out, ",\"native_id\":", thread->native_id);
     write_number(out, ",\"ident\":", thread->ident);
@@ -317,7 +315,7 @@ static void describe_thread(writer *w, int64_t index)
 static void describe_task(writer *w, int64_t index)
 {
     sp_output *const out = w->out;
-    const sp_task_info *task = sp_lane_names_task(&w->names, index);
+    const sp_task_info *task = sp_lane_names_task(&w->view.names, index);
     const bool greenlet = task && task->kind && strcmp(task->kind, "greenlet") == 0;
     sp_output_text(out, greenlet ? ",\"lane\":\"greenlet\"" : ",\"lane\":\"async task\"");
     write_number(out, ",\"task_index\":", index);
@@ -332,7 +330,7 @@ static sp_status write_track_name(writer *w, const sp_tracks *tracks, const sp_t
 {
     char overlap[48] = "";
     const bool has_lane = tracks->has_lanes && track->lane != SP_LANE_UNKNOWN;
-    char *label = has_lane ? sp_lane_names_label(&w->names, track) : sp_profile_rank_label(w->what->profile, tracks->rank);
+    char *label = has_lane ? sp_lane_names_label(&w->view.names, track) : sp_profile_rank_label(w->what->profile, tracks->rank);
     if (label == NULL) return SP_ERR_NO_MEMORY;
     if (!has_lane && track->extra) snprintf(overlap, sizeof overlap, " (overlap %u)", track->extra);
     begin_note(w, "thread_name", tracks->rank, tid);
@@ -444,7 +442,7 @@ static void write_rank_counters(writer *w, uint32_t rank)
 static int64_t sort_index(writer *w, const sp_track *track)
 {
     if (track->lane == SP_LANE_UNKNOWN) return 0;
-    const sp_task_info *task = track->lane >= 0 ? sp_lane_names_task(&w->names, track->lane) : NULL;
+    const sp_task_info *task = track->lane >= 0 ? sp_lane_names_task(&w->view.names, track->lane) : NULL;
     const int64_t thread = track->lane < 0 ? sp_thread_lane(track->lane) : task ? task->thread_index : -1;
     return (int64_t)(2 * ((uint64_t)thread + 1) + (track->lane >= 0));
 }
@@ -490,24 +488,12 @@ static sp_status write_rank(writer *w, uint32_t rank, size_t place, sp_error *er
     free(label);
     end_note(w);
     write_sort_index(w, "process_sort_index", rank, 0, (int64_t)place);
-    const sp_profile *profile = w->what->profile;
-    sp_tracks tracks;
-    sp_rank_lanes lanes;
-    sp_status status = sp_tracks_make(&tracks, profile, rank, w->what->visible, error);
+    sp_status status = sp_rank_view_make(&w->view, w->what, rank, w->origin, error);
     if (status != SP_OK) return status;
-    status = sp_lane_names_make(&w->names, profile, rank, error);
-    if (status == SP_OK) status = sp_event_items_make(&w->items, profile, rank, error);
-    if (status == SP_OK) {
-        status = sp_rank_lanes_make(&lanes, &tracks, &w->names, w->what->visible == NULL, w->origin, error);
-        if (status == SP_OK && (status = write_lanes(w, &tracks, &lanes)) != SP_OK) {
-            sp_fail(error, status, "out of memory for the tracks of rank %u", rank);
-        }
-        write_rank_counters(w, rank);
-        sp_rank_lanes_free(&lanes);
-        sp_event_items_free(&w->items);
-    }
-    sp_lane_names_free(&w->names);
-    sp_tracks_free(&tracks);
+    status = write_lanes(w, &w->view.tracks, &w->view.lanes);
+    if (status != SP_OK) sp_fail(error, status, "out of memory for the tracks of rank %u", rank);
+    write_rank_counters(w, rank);
+    sp_rank_view_free(&w->view);
     return status;
 }
 

@@ -12,11 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "analysis/lane_events.h"
 #include "analysis/wrap.h"
-#include "formats/event_items.h"
 #include "formats/export.h"
 #include "formats/protobuf.h"
+#include "formats/rank_view.h"
 
 /* Field numbers, message by message. */
 enum { TRACE_PACKET = 1 };
@@ -62,8 +61,7 @@ typedef struct writer {
     int64_t origin;
     uint64_t next_uuid;
     uint64_t next_number; /* of processes and threads */
-    sp_lane_names names;
-    sp_event_items items;
+    sp_rank_view view; /* of the rank that is being written */
     uint64_t first_uuid; /* of the rank's lanes, in their order */
     uint64_t process_uuid, process_number;
 } writer;
@@ -261,7 +259,7 @@ static void write_thread(writer *w, const sp_lane_entry *lane, const char *label
 static char *label_of(writer *w, const sp_tracks *tracks, const sp_lane_entry *lane)
 {
     char *label;
-    if (lane->key.lane != SP_LANE_UNKNOWN || tracks->has_lanes) return sp_lane_names_label(&w->names, &lane->key);
+    if (lane->key.lane != SP_LANE_UNKNOWN || tracks->has_lanes) return sp_lane_names_label(&w->view.names, &lane->key);
     char *process = sp_profile_rank_label(w->what->profile, tracks->rank);
     if (process == NULL || !lane->key.extra) return process;
     const int made = asprintf(&label, "%s (overlap %u)", process, lane->key.extra);
@@ -326,7 +324,7 @@ static void begin_life(writer *w, const sp_lane_entry *lane, int64_t at, uint64_
 static void add_metadata(writer *w, const sp_call *call)
 {
     size_t size;
-    const char *metadata = sp_event_items_get(&w->items, call->row, call->own, &size);
+    const char *metadata = sp_event_items_get(&w->view.items, call->row, call->own, &size);
     if (metadata == NULL) return;
     char *strict = sp_json_strict(metadata, size);
     if (strict) add_text(w, ARG_METADATA, strict);
@@ -422,24 +420,12 @@ static sp_status write_lanes(writer *w, const sp_tracks *tracks, const sp_rank_l
 
 static sp_status write_rank(writer *w, uint32_t rank, size_t place, sp_error *error)
 {
-    const sp_profile *profile = w->what->profile;
-    sp_tracks tracks;
-    sp_rank_lanes lanes = {0};
     if (!write_process(w, rank, place)) return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the name of rank %u", rank);
-    sp_status status = sp_tracks_make(&tracks, profile, rank, w->what->visible, error);
+    sp_status status = sp_rank_view_make(&w->view, w->what, rank, w->origin, error);
     if (status != SP_OK) return status;
-    status = sp_lane_names_make(&w->names, profile, rank, error);
-    if (status == SP_OK) status = sp_event_items_make(&w->items, profile, rank, error);
-    if (status == SP_OK) {
-        status = sp_rank_lanes_make(&lanes, &tracks, &w->names, w->what->visible == NULL, w->origin, error);
-        if (status == SP_OK && (status = write_lanes(w, &tracks, &lanes)) != SP_OK) {
-            sp_fail(error, status, "out of memory for the tracks of rank %u", rank);
-        }
-        sp_rank_lanes_free(&lanes);
-        sp_event_items_free(&w->items);
-    }
-    sp_lane_names_free(&w->names);
-    sp_tracks_free(&tracks);
+    status = write_lanes(w, &w->view.tracks, &w->view.lanes);
+    if (status != SP_OK) sp_fail(error, status, "out of memory for the tracks of rank %u", rank);
+    sp_rank_view_free(&w->view);
     return status;
 }
 

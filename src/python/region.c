@@ -44,20 +44,34 @@ static int free_handle_count;
 
 static PyObject *handle_call(PyObject *self, PyObject *const *arguments, size_t flagged, PyObject *names);
 
-static sp_handle *handle_new(sp_region_object *region, unsigned flags)
+static SP_NOINLINE sp_handle *handle_allocate(void)
 {
-    sp_handle *handle;
+    sp_handle *handle = PyObject_New(sp_handle, handle_type);
+    if (handle) handle->vectorcall = handle_call;
+    return handle;
+}
+
+/* One that waits, which has kept its type. From 3.13 on tools may follow references, before only debug builds count them. */
+static inline sp_handle *handle_take(void)
+{
 #ifndef Py_GIL_DISABLED
     if (SP_LIKELY(free_handle_count > 0)) {
-        handle = free_handles[--free_handle_count]; /* which has kept its type */
+        sp_handle *handle = free_handles[--free_handle_count];
+#if PY_VERSION_HEX >= 0x030d0000 || defined(Py_REF_DEBUG)
         _Py_NewReference((PyObject *)handle);
-    } else
+#else
+        Py_SET_REFCNT((PyObject *)handle, 1);
 #endif
-    {
-        handle = PyObject_New(sp_handle, handle_type);
-        if (handle == NULL) return NULL;
-        handle->vectorcall = handle_call;
+        return handle;
     }
+#endif
+    return handle_allocate();
+}
+
+static inline sp_handle *handle_new(sp_region_object *region, unsigned flags)
+{
+    sp_handle *handle = handle_take();
+    if (SP_UNLIKELY(handle == NULL)) return NULL;
     Py_INCREF(region);
     handle->region = region;
     handle->open.slot = NULL;

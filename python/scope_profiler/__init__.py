@@ -72,21 +72,23 @@ def __getattr__(name):  # type: ignore[no-untyped-def]
     from sys import modules
 
     core = modules.get(f"{__name__}._core")
-    mode = core.trace_mode(2) if core is not None else 0  # what is imported here is no call of the program's
-    try:
-        from importlib import import_module
+    if core is None:
+        return _imported(home, name)
+    with core.TraceMode(2):  # what is imported here is no call of the program's
+        return _imported(home, name)
 
-        if home is None:
-            return import_module(f"{__name__}.{name}")
-        module, _, owner = home.partition(".")
-        value = import_module(f"{__name__}.{module}")
-        if owner:
-            value = getattr(value, owner)
-        value = globals()[name] = getattr(value, name)
-        return value
-    finally:
-        if core is not None:
-            core.trace_mode(mode)
+
+def _imported(home, name):  # type: ignore[no-untyped-def]
+    from importlib import import_module
+
+    if home is None:
+        return import_module(f"{__name__}.{name}")
+    module, _, owner = home.partition(".")
+    value = import_module(f"{__name__}.{module}")
+    if owner:
+        value = getattr(value, owner)
+    value = globals()[name] = getattr(value, name)
+    return value
 
 
 def __dir__():  # type: ignore[no-untyped-def]

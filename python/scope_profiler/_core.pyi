@@ -244,8 +244,13 @@ class OpenCall:
 def begin_call(region: Region, /) -> OpenCall | None:
     """Open a call on the lane that the caller is on; None when nothing is recorded."""
 
-def trace_mode(mode: int) -> int:
-    """Functions that the calling thread calls are traced as the run says (0), always (1) or never (2). The mode before."""
+class TraceMode:
+    """Within it, functions that the calling thread calls are traced as the run says (0), always (1) or never (2)."""
+
+    def __init__(self, mode: int, /) -> None: ...
+    def __enter__(self) -> TraceMode: ...
+    def __exit__(self, *exc: object) -> None: ...
+
 def wrap(
     recorder: Recorder,
     function: Any,

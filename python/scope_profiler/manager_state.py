@@ -29,18 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["ManagerState", "all_states"]
 
 INACTIVE, ACTIVE, FINALIZED = "inactive", "active", "finalized"
-
-
-class _Untraced:
-    """Functions that the profiler itself calls are none of the program's."""
-
-    __slots__ = ("_mode",)
-
-    def __enter__(self) -> None:
-        self._mode = _core.trace_mode(2)
-
-    def __exit__(self, *exc: object) -> None:
-        _core.trace_mode(self._mode)
+_UNTRACED = 2  # functions that the profiler itself calls are none of the program's
 
 
 class ManagerState:
@@ -73,7 +62,7 @@ class ManagerState:
 
     def start(self, config: ProfilingConfig, region_tags: Iterable[str] | None = None, *, replace: bool) -> None:
         """Begin a run, ending the one before. RuntimeError if that is active and not to be replaced."""
-        with self._changing.free(), _Untraced():
+        with self._changing.free(), _core.TraceMode(_UNTRACED):
             if self._is_busy() and not replace and self.stand_in is None:
                 raise RuntimeError("a run is active already; finalize() it first, or pass replace=True")
             self.cancel_at_exit()
@@ -272,7 +261,7 @@ class ManagerState:
         verbose_line_profiler: bool = False,
     ) -> ProfilingResults | None:
         """Report ``recording``, with native traces; None is a manager with nothing to report."""
-        with _Untraced():
+        with _core.TraceMode(_UNTRACED):
             results = self._finalize(recording, verbose, return_results, native_traces, verbose_line_profiler)
         if recording is not None:
             recording.files_before = None  # the last thing: from here on whoever called knows of the file

@@ -1089,21 +1089,66 @@ static int find_extra(void)
     return 0;
 }
 
-static PyObject *core_trace_mode(PyObject *module, PyObject *wanted)
+/* ---- for Python code that must not leave a mode behind, whenever it is interrupted: nothing of it is in Python ---- */
+
+typedef struct trace_mode_object {
+    PyObject_HEAD
+    sp_trace_mode wanted, before;
+} trace_mode_object;
+
+static PyObject *trace_mode_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    const long mode = PyLong_AsLong(wanted);
-    if (mode == -1 && PyErr_Occurred()) return NULL;
-    if (mode < SP_TRACE_DEFAULT || mode > SP_TRACE_OFF) {
+    static char *names[] = {"", NULL};
+    int wanted;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "i:TraceMode", names, &wanted)) return NULL;
+    if (wanted < SP_TRACE_DEFAULT || wanted > SP_TRACE_OFF) {
         PyErr_SetString(PyExc_ValueError, "a trace mode is 0, 1 or 2");
         return NULL;
     }
-    return PyLong_FromLong(sp_trace_mode_set((sp_trace_mode)mode));
+    trace_mode_object *self = (trace_mode_object *)type->tp_alloc(type, 0);
+    if (self) self->wanted = (sp_trace_mode)wanted;
+    return (PyObject *)self;
 }
 
-static PyMethodDef functions[] = {
-    {"trace_mode", core_trace_mode, METH_O,
-     "trace_mode(mode): functions that the calling thread calls are traced as the run says (0), always (1) or never (2). The mode before."},
+static PyObject *trace_mode_enter(PyObject *op, PyObject *unused)
+{
+    trace_mode_object *self = (trace_mode_object *)op;
+    self->before = sp_trace_mode_set(self->wanted);
+    return Py_NewRef(op);
+}
+
+static PyObject *trace_mode_exit(PyObject *op, PyObject *const *args, Py_ssize_t count)
+{
+    sp_trace_mode_set(((trace_mode_object *)op)->before);
+    Py_RETURN_NONE;
+}
+
+static void trace_mode_dealloc(PyObject *op)
+{
+    PyTypeObject *type = Py_TYPE(op);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+static PyMethodDef trace_mode_methods[] = {
+    {"__enter__", trace_mode_enter, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)(void (*)(void))trace_mode_exit, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot trace_mode_slots[] = {
+    {Py_tp_new, trace_mode_new},
+    {Py_tp_dealloc, trace_mode_dealloc},
+    {Py_tp_methods, trace_mode_methods},
+    {Py_tp_doc, "TraceMode(mode): within, functions that the calling thread calls are traced as the run says (0), always (1) or never (2)."},
+    {0, NULL},
+};
+
+static PyType_Spec trace_mode_spec = {
+    .name = "scope_profiler._core.TraceMode",
+    .basicsize = sizeof(trace_mode_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = trace_mode_slots,
 };
 
 int sp_python_add_function_tracer(PyObject *module)
@@ -1118,5 +1163,8 @@ int sp_python_add_function_tracer(PyObject *module)
     hook_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &hook_spec, NULL);
     if (hook_type == NULL) return -1;
 #endif
-    return PyModule_AddFunctions(module, functions);
+    PyObject *mode_type = PyType_FromModuleAndSpec(module, &trace_mode_spec, NULL);
+    const int status = mode_type ? PyModule_AddObjectRef(module, "TraceMode", mode_type) : -1;
+    Py_XDECREF(mode_type);
+    return status;
 }

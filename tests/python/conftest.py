@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -42,6 +43,13 @@ def mpi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     if launcher.missing:
         pytest.skip(f"{launcher.missing} is not installed")
     return launcher
+
+
+@pytest.fixture(scope="session")
+def line_profiler() -> None:
+    """Skips without the package, and does not import it: that is left to the mode, which first says how it is to count."""
+    if importlib.util.find_spec("line_profiler") is None:
+        pytest.skip("line_profiler is not installed")
 
 
 @pytest.fixture

@@ -444,9 +444,8 @@ def test_pause_is_not_hindered_by_functions(pm):
 
     pm.setup(output=None, recursive_profile=True)
     pm._state.begin_tracing(FunctionChoice())
-    before = _core.trace_mode(1)
-    pauses()
-    _core.trace_mode(before)
+    with _core.TraceMode(1):
+        pauses()
     results = pm.finalize(verbose=False, return_results=True)
     assert ours(results) == {"test_pause_is_not_hindered_by_functions.<locals>.pauses": 1, "node": 1, "leaf": 2}
 

@@ -147,6 +147,29 @@ def test_checkpoints_with_numbers_have_each_call_once(tmp_path: Path) -> None:
     every(3, attempt)
 
 
+def traced() -> None:
+    pass
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functions_are_traced_after_every_interrupt(tmp_path: Path, soak: bool) -> None:
+    """What the profiler does itself is left out; that must not go on when it is interrupted."""
+
+    def run(output: Path | None, body: Callable[[], object] = lambda: None) -> Any:
+        sp.setup(output=output, replace=True, recursive_profile=True)
+        with sp.region("around"):
+            body()
+        return sp.finalize(verbose=False, return_results=True)
+
+    def attempt(moment: int) -> bool:
+        hit = interrupted_at(moment, lambda: run(tmp_path / "p.h5"))
+        results = run(None, traced)
+        assert {name.rpartition(".")[2] for name in results.region_names} == {"around", "traced"}
+        return hit
+
+    every(1 if soak else 17, attempt)
+
+
 def test_new_calls_after_an_interrupt_do_not_replace_those_in_the_file_at_exit(tmp_path: Path, python: Callable[..., Any]) -> None:
     """The region around the interrupted finalize ends as the exception passes: the handler at exit would report that call alone."""
     output = tmp_path / "p.h5"

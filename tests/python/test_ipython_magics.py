@@ -372,8 +372,8 @@ def test_a_cell_in_aggregation_mode_keeps_sums(kernel: Kernel) -> None:
     assert "no calls" in kernel.usage_error("%scope_export x.prof")
 
 
+@pytest.mark.usefixtures("line_profiler")
 def test_the_lines_of_decorated_functions_are_timed(kernel: Kernel) -> None:
-    pytest.importorskip("line_profiler")
     cell = "%%scope_line {}\n@profile\ndef sum_up(n):\n    total = 0\n    for i in range(n):\n        total += i\n    return total\nsum_up(100)"
     outcome = kernel.ok(cell.format("lines"))
     assert outcome.values == ["4950"] and outcome.text.startswith("%%scope_line 'lines'\n")
@@ -385,8 +385,8 @@ def test_the_lines_of_decorated_functions_are_timed(kernel: Kernel) -> None:
     assert kernel.ok(cell.format("lines -q -Q")).text == ""
 
 
+@pytest.mark.usefixtures("line_profiler")
 def test_the_lines_of_a_function_that_awaits_are_timed(kernel: Kernel) -> None:
-    pytest.importorskip("line_profiler")
     outcome = kernel.ok("%%scope_line -q\n@profile\nasync def wait():\n    await asyncio.sleep(0.01)\n    return 3\nawait wait()")
     assert outcome.values == ["3"] and "return 3" in outcome.text
 

@@ -16,7 +16,7 @@ import pytest
 
 import scope_profiler as sp
 
-pytest.importorskip("line_profiler")
+pytestmark = pytest.mark.usefixtures("line_profiler")
 
 
 def helper(n):

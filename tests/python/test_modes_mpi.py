@@ -42,9 +42,9 @@ def run(mpi: Launcher, directory: Path, mode: str, ending: str = "h5") -> sp.Pro
     return sp.load(directory / f"p.{ending}")
 
 
+@pytest.mark.usefixtures("line_profiler")
 @pytest.mark.parametrize("ending", ["h5", "json"])
 def test_every_ranks_lines_are_in_the_file(mpi, tmp_path, ending):
-    pytest.importorskip("line_profiler")
     lines = run(mpi, tmp_path, "lines", ending).line_profile
     found = {rank: [r["hits"].tolist() for r in records if r["function"] == "helper"] for rank, records in lines.items()}
     assert found == {0: [[11, 10]], 1: [[42, 40]]}

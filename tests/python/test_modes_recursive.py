@@ -46,8 +46,8 @@ def test_traced_functions_have_gpu_times(pm):
     assert results[name][0].gpu_durations_ns.tolist() == [3, 2] and results["main"][0].gpu_durations_ns.tolist() == [5]
 
 
+@pytest.mark.usefixtures("line_profiler")
 def test_traced_functions_have_their_lines(pm):
-    pytest.importorskip("line_profiler")
     results, calls = trace(pm, use_line_profiler=True)
     assert calls == {"main": 1, "leaf": 2}
     hits = {record["function"]: record["hits"].tolist() for record in results.line_profile[0]}

@@ -283,8 +283,8 @@ def test_line_profile_says_that_a_file_has_none(profile, capsys):
     assert "No line-profile records matched." in out and "run.h5 has no lines: `scope-profiler run --line-profile`" in out
 
 
+@pytest.mark.usefixtures("line_profiler")
 def test_run_says_how_to_see_the_lines_it_recorded(tmp_path, python):
-    pytest.importorskip("line_profiler")
     (tmp_path / "app.py").write_text("def work():\n    return 1\nwork()\n")
     assert "lines: scope-profiler line-profile o.h5\n" in _run(python, "--line-profile", "-o", "o.h5", "app.py").stdout
     assert main(["line-profile", str(tmp_path / "o.h5")]) == 0

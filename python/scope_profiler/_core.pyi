@@ -317,7 +317,8 @@ def use_asyncio(asyncio: ModuleType) -> None:
 class Profile:
     """A collected run (src/analysis/profile.h). Immutable; columns are shared with the arrays made from them."""
 
-    call_count: int
+    calls: int  # that it tells of, singly or by their sums
+    call_count: int  # in the columns
     aggregate: bool
     summary_only: bool
     nested: bool

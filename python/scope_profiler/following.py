@@ -285,17 +285,10 @@ def _whole(parts: list[Profile]) -> Profile:
 def _add_unmeasured(sums: dict[str, int], workers: Iterable[Profile]) -> None:
     """A worker that was killed, or lives, has not measured what its calls cost: they cost what those of the others do."""
     calls, ns = sums["overhead_calls"], sums["overhead_ns"]
-    more = sum(_calls_of(one) for one in workers if "overhead_calls" not in one.metadata)
+    more = sum(one.calls for one in workers if "overhead_calls" not in one.metadata)
     if calls and more:
         sums["overhead_calls"] += more
         sums["overhead_ns"] += ns * more // calls
-
-
-def _calls_of(profile: Profile) -> int:
-    if not profile.aggregate:
-        return profile.call_count
-    aggregates = (profile.row(index)[11] for index in range(profile.row_count))
-    return sum(values[0] for values in aggregates if values is not None)
 
 
 def _remove(path: str) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .profile_config import ProfilingConfig
     from .results import ProfilingResults
 
-__all__ = ["ProcessLock", "Recording", "calls_of", "warn", "warn_dropped"]
+__all__ = ["ProcessLock", "Recording", "warn", "warn_dropped"]
 
 MANY = 500_000  # calls from which on results get the single ones from the file, when they are asked for
 _OPEN_SHOWN = 3  # regions that are named in the note about open calls
@@ -209,7 +209,7 @@ class Recording:
             if need_results and self.written_unseen:
                 results = self._read_back(self.files[-1], need_calls)
         else:
-            self._handed_out = calls_of(recorded)
+            self._handed_out = recorded.calls
         return profile, path, results
 
     def _report(
@@ -221,7 +221,7 @@ class Recording:
             if link.open:
                 return self._report_together(link, profile, need_results, need_calls)
             self._stand_alone(link.rank)
-        path = self._next_path(calls_of(profile))
+        path = self._next_path(profile.calls)
         results = self._results(profile, path) if need_results else None
         if path is not None:
             self._write(profile, results, path)
@@ -242,7 +242,7 @@ class Recording:
         from ._core import replace_profile
         from ._ranks import Team
 
-        team = Team(link, calls_of(profile), profile.metadata)
+        team = Team(link, profile.calls, profile.metadata)
         profile = replace_profile(profile, metadata=team.describe(profile.metadata))
         path = self._next_path(team.calls)
         if path is not None and self.config.output_format == "hdf5":
@@ -513,13 +513,6 @@ def warn(message: str) -> None:
         frame = frame.f_back
         level += 1
     warnings.warn(message, RuntimeWarning, stacklevel=level)
-
-
-def calls_of(profile: Profile) -> int:
-    """Calls that a profile tells of, singly or by their sums."""
-    if not profile.aggregate:
-        return profile.call_count
-    return sum(row[11][0] for row in profile.rows if row[11] is not None)
 
 
 def _count(number: int, noun: str) -> str:

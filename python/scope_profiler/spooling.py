@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from . import _core
-from .recording import calls_of, warn
+from .recording import warn
 from .spool_metadata import note_metadata
 
 TYPE_CHECKING = False
@@ -177,7 +177,7 @@ def _is_empty(path: str) -> bool:
         profile, found = _core.read_spool(path)
     except (OSError, ValueError):
         return False
-    return not (calls_of(profile) or found["damaged_bytes"] or found["incomplete"])
+    return not (profile.calls or found["damaged_bytes"] or found["incomplete"])
 
 
 def _tell_orphans(output: str) -> None:

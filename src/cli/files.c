@@ -164,18 +164,13 @@ static bool take_metadata(void *context, sp_json_piece name, sp_json_piece text)
     return true;
 }
 
-static bool is_whole(void *context, sp_json_piece name, sp_json_piece text)
-{
-    return true;
-}
-
 /* The metadata that the spool's journal has, into the profile. */
 static void note_metadata(sp_profile *profile)
 {
     const sp_metadata *found = sp_profile_find_metadata(profile, "spool_metadata");
     char *noted = found && found->kind == SP_VALUE_STRING ? strdup(found->text) : NULL;
     sp_profile_drop_metadata(profile, "spool_metadata");
-    if (noted && sp_json_members(noted, is_whole, NULL)) sp_json_members(noted, take_metadata, profile);
+    if (noted && sp_json_members(noted, NULL, NULL)) sp_json_members(noted, take_metadata, profile);
     free(noted);
 }
 
@@ -195,7 +190,7 @@ static uint32_t rank_of(const sp_profile *profile)
 {
     const sp_metadata *found = sp_profile_find_metadata(profile, "spool_metadata");
     uint32_t rank = 0;
-    if (found && found->kind == SP_VALUE_STRING && sp_json_members(found->text, is_whole, NULL)) {
+    if (found && found->kind == SP_VALUE_STRING && sp_json_members(found->text, NULL, NULL)) {
         sp_json_members(found->text, take_rank, &rank);
     }
     return rank;

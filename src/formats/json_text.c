@@ -153,7 +153,7 @@ static bool take_apart(const char *text, bool object, sp_json_sink sink, void *c
         do {
             sp_json_piece key = {0}, value;
             if (object && !(take_piece(&s, scan_string, &key) && take(&s, ':'))) return false;
-            if (!take_piece(&s, scan_value, &value) || !sink(context, key, value)) return false;
+            if (!take_piece(&s, scan_value, &value) || (sink && !sink(context, key, value))) return false;
         } while (take(&s, ','));
         if (!take(&s, close)) return false;
     }

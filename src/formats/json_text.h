@@ -20,7 +20,8 @@ typedef struct sp_json_piece {
 
 /*
  * Hand out the members of an object, or the items of a list (`key` is empty), in order, until `sink` returns false. True: `text` is
- * one such value and nothing else, and all were taken; else some may have been handed out already. Takes what sp_json_list takes.
+ * one such value and nothing else, and all were taken; else some may have been handed out already. Without a `sink` the text is only
+ * checked. Takes what sp_json_list takes.
  */
 typedef bool (*sp_json_sink)(void *context, sp_json_piece key, sp_json_piece value);
 bool sp_json_members(const char *text, sp_json_sink sink, void *context);

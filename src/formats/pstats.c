@@ -132,7 +132,7 @@ static uint64_t join_hash(uint64_t hash, const char *text)
  */
 static uint64_t extend_hash(uint64_t hash, const char *text)
 {
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    for (; *text; text++) hash = sp_hash_step(hash, *text);
     return hash;
 }
 
@@ -147,7 +147,7 @@ static uint64_t key_hash(const writer *w, const entry *e)
 static void name_entry(writer *w, entry *e, uint64_t *taken, size_t mask)
 {
     char suffix[16];
-    const uint64_t above = e->above == ROOT ? UINT64_C(14695981039346656037) : extend_hash(w->entries[e->above].hash, JOINT);
+    const uint64_t above = e->above == ROOT ? SP_HASH_BEGIN : extend_hash(w->entries[e->above].hash, JOINT);
     const uint64_t plain = extend_hash(above, name_of(w, e));
     for (e->copy = 1;; e->copy++) {
         snprintf(suffix, sizeof suffix, " [%u]", e->copy);

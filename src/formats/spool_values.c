@@ -7,6 +7,7 @@
 
 #include "analysis/wrap.h"
 #include "core/comm.h"
+#include "core/hash.h"
 #include "core/sort.h"
 #include "formats/json_text.h"
 #include "formats/spool.h"
@@ -68,17 +69,10 @@ typedef struct teller {
 
 /* ---- objects ---- */
 
-static uint64_t hash_of(sp_json_piece piece)
-{
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < piece.size; i++) hash = (hash ^ (unsigned char)piece.at[i]) * UINT64_C(1099511628211);
-    return hash ^ hash >> 32;
-}
-
 /* Where the key is in the index, or belongs. */
 static uint32_t *place_of(const object *o, sp_json_piece key)
 {
-    size_t at = hash_of(key) & (o->index_size - 1);
+    size_t at = sp_hash_bytes(key.at, key.size) & (o->index_size - 1);
     for (; o->index[at]; at = (at + 1) & (o->index_size - 1)) {
         const sp_json_piece *other = &o->members[o->index[at] - 1].key;
         if (other->size == key.size && memcmp(other->at, key.at, key.size) == 0) break;
@@ -142,14 +136,9 @@ static bool write_object(const object *o, sp_bytes *out)
 
 /* ---- what the spool noted ---- */
 
-static bool ignore_member(void *context, sp_json_piece key, sp_json_piece value)
-{
-    return true;
-}
-
 static bool is_usable(const sp_spool_value *value)
 {
-    return sp_utf8_valid(value->text, strlen(value->text)) && sp_json_members(value->text, ignore_member, NULL);
+    return sp_utf8_valid(value->text, strlen(value->text)) && sp_json_members(value->text, NULL, NULL);
 }
 
 static int by_number(const void *left, const void *right)
@@ -383,15 +372,14 @@ static const outcome *outcome_of(const teller *t, const char *region, uint64_t c
     return found;
 }
 
+static int region_against(const void *region, const void *one)
+{
+    return strcmp(region, ((const outcome *)one)->region);
+}
+
 static bool has_outcomes(const teller *t, const char *region)
 {
-    size_t low = 0, high = t->outcome_count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (strcmp(t->outcomes[middle].region, region) < 0) low = middle + 1;
-        else high = middle;
-    }
-    return low < t->outcome_count && strcmp(t->outcomes[low].region, region) == 0;
+    return sp_find(region, t->outcomes, t->outcome_count, sizeof *t->outcomes, region_against) != NULL;
 }
 
 /* The marks of a row's calls, {"open":true}, as its text has them. */

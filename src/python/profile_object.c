@@ -519,6 +519,11 @@ static PyObject *get_aux(PyObject *self, void *closure)
 
 /* -- the type -- */
 
+static PyObject *get_calls(PyObject *self, void *closure)
+{
+    return PyLong_FromUnsignedLongLong(sp_profile_calls(profile_of(self)));
+}
+
 static PyObject *get_call_count(PyObject *self, void *closure)
 {
     return PyLong_FromUnsignedLongLong(profile_of(self)->call_count);
@@ -629,6 +634,7 @@ static void profile_dealloc(PyObject *self)
 }
 
 static PyGetSetDef profile_getset[] = {
+    {"calls", get_calls, NULL, "Number of calls it tells of, singly or by their sums.", NULL},
     {"call_count", get_call_count, NULL, "Number of calls in the columns.", NULL},
     {"aggregate", get_aggregate, NULL, "Whether rows carry totals instead of calls.", NULL},
     {"summary_only", get_summary_only, NULL, "Whether the file's calls were not read.", NULL},

@@ -202,19 +202,11 @@ static sp_status join(sp_run_object *object, sp_error *error)
     return SP_OK;
 }
 
-/* Calls that a profile tells of, singly or by their sums. */
-static uint64_t calls_of(const sp_profile *profile)
-{
-    uint64_t calls = profile->aggregate ? 0 : profile->call_count;
-    for (size_t i = 0; profile->aggregate && i < profile->row_count; i++) calls += profile->rows[i].aggregate_count;
-    return calls;
-}
-
 /* With the lock held. */
 static void count_confirmed(sp_run_object *object, const sp_profile *profile)
 {
     object->next_call_id += (int64_t)profile->call_count;
-    object->confirmed += calls_of(profile);
+    object->confirmed += sp_profile_calls(profile);
 }
 
 /*

@@ -335,10 +335,10 @@ static void check_rank(const sp_profile *all, const shape *s, int rank, bool lan
     sp_profile_release(own);
 }
 
-static void check_world(int size, const shape *s, const sp_hdf5_options *options)
+/* The file that all ranks write, of the pattern's path. */
+static sp_profile *written_by_all(int size, const member *pattern)
 {
-    const member pattern = {.s = s, .path = path, .options = options, .patience = 30, .broken = -1};
-    member *members = run_world(size, &pattern, -1);
+    member *members = run_world(size, pattern, -1);
     sp_profile *all;
     sp_error error;
     for (int r = 0; r < size; r++) {
@@ -346,7 +346,14 @@ static void check_world(int size, const shape *s, const sp_hdf5_options *options
         assert_true(members[r].written);
     }
     free(members);
-    if (sp_hdf5_read(path, NULL, &all, &error) != SP_OK) fail_msg("%s", error.message);
+    if (sp_hdf5_read(pattern->path, NULL, &all, &error) != SP_OK) fail_msg("%s", error.message);
+    return all;
+}
+
+static void check_world(int size, const shape *s, const sp_hdf5_options *options)
+{
+    const member pattern = {.s = s, .path = path, .options = options, .patience = 30, .broken = -1};
+    sp_profile *all = written_by_all(size, &pattern);
     for (int r = 0; r < size; r++) check_rank(all, s, r, s->lanes);
     sp_profile_release(all);
 }
@@ -379,15 +386,8 @@ static void check_recorded(int size, const shape *s, nesting how, const sp_hdf5_
     /* Here, since who begins a collection has to end it. */
     for (int r = 0; r < size; r++) record(&runs[r], s, r, r % 2 ? how : NESTED);
     const member pattern = {.s = s, .runs = runs, .path = path, .options = options, .patience = 30, .broken = -1};
-    member *members = run_world(size, &pattern, -1);
-    sp_profile *all, *summary;
+    sp_profile *all = written_by_all(size, &pattern), *summary;
     sp_error error;
-    for (int r = 0; r < size; r++) {
-        if (members[r].status != SP_OK) fail_msg("%s", members[r].error.message);
-        assert_true(members[r].written);
-    }
-    free(members);
-    if (sp_hdf5_read(path, NULL, &all, &error) != SP_OK) fail_msg("%s", error.message);
     assert_int_equal(sp_hdf5_read(path, &(sp_hdf5_selection){.summary = true}, &summary, &error), SP_OK);
     uint64_t calls = 0, paths = 0;
     for (int r = 0; r < size; r++) {

@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-#include "peak.h"
+#include "long.h"
 
 int main(int count, char **arguments)
 {
@@ -20,12 +20,7 @@ int main(int count, char **arguments)
     if (count > 3) sp_set_output_format(SP_OUTPUT_TRACE);
     const int all = sp_region("all"), outer = sp_region("outer"), inner = sp_region("inner");
     sp_begin(all);
-    for (long i = 0; i < pairs; i++) {
-        sp_begin(outer);
-        sp_begin(inner);
-        sp_end(inner);
-        sp_end(outer);
-    }
+    for (long i = 0; i < pairs; i++) record_pair(outer, inner);
     before = peak_kb();
     if (sp_mpi_finalize()) {
         printf("%d: %s\n", rank, sp_profiler_error_message(sp_default_profiler()));

@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-#include "peak.h"
+#include "long.h"
 
 static int argument_count;
 static char **words;
@@ -32,10 +32,7 @@ int main(int count, char **arguments)
     const int all = sp_region("all"), outer = sp_region("outer"), inner = sp_region("inner");
     sp_begin(all);
     for (long i = 0; i < pairs; i++) {
-        sp_begin(outer);
-        sp_begin(inner);
-        sp_end(inner);
-        sp_end(outer);
+        record_pair(outer, inner);
         if (flushes && i == pairs / 2 && sp_flush()) return 2;
     }
     sp_profiler_get_region_stats(sp_default_profiler(), inner, &before);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -12,8 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 SOURCES = Path(__file__).resolve().parents[1] / "native"
+#: A build of the C library, and the command in it, which needs no Python.
+BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
+COMMAND = str(Path(BUILD or ".") / "src" / "scope-profiler")
+needs_command = pytest.mark.skipif(not BUILD, reason="SCOPE_PROFILER_C_BUILD is not set")
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
 
 
@@ -32,8 +38,6 @@ class Library:
         return [f"-L{self.directory}", "-lscope_profiler", f"-Wl,-rpath,{self.directory}"]
 
     def static(self) -> list[str]:
-        import os
-
         environment = {**os.environ, "PKG_CONFIG_PATH": str(self.directory / "pkgconfig")}
         command = ["pkg-config", f"--define-variable=prefix={self.prefix}", "--libs", "--static", "scope_profiler"]
         flags = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()

@@ -19,12 +19,10 @@ import pytest
 
 import scope_profiler as sp
 from export_helpers import strict_json
+from native_code import COMMAND, needs_command
 from perfetto_trace import Reader
 from scope_profiler import plotting_scripts
 from scope_profiler.cli import main
-
-BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
-COMMAND = str(Path(BUILD or ".") / "src" / "scope-profiler")
 
 # Colours, the title of the window, the clipboard, C1 controls; lines; directions and what is not seen; markup; a NUL there cannot be.
 CONTROLS = "\x1b[31m\x1b]0;owned\x07\x1b]52;c;cm0=\x1b\\\x9b2J\x90\x08\x7f\r\n\t\x0b\x0c\x85"
@@ -215,15 +213,12 @@ def test_what_is_said_while_files_are_written(
         assert code == 0 or arguments[0] == "recover", err
 
 
-native_only = pytest.mark.skipif(not BUILD, reason="SCOPE_PROFILER_C_BUILD is not set")
-
-
 def native(*arguments: str) -> tuple[int, str, str]:
     process = subprocess.run([COMMAND, *arguments], capture_output=True, timeout=120)
     return process.returncode, process.stdout.decode("utf-8", "strict"), process.stderr.decode("utf-8", "strict")
 
 
-@native_only
+@needs_command
 @pytest.mark.uninstrumented
 def test_what_the_native_command_prints(files: list[str], directory: Path) -> None:
     for arguments in READING:
@@ -231,7 +226,7 @@ def test_what_the_native_command_prints(files: list[str], directory: Path) -> No
         assert code in (0, 1) and not harm(out) and not harm(err), (arguments, code, out, err)
 
 
-@native_only
+@needs_command
 @pytest.mark.uninstrumented
 def test_what_the_native_command_complains_of(files: list[str], directory: Path) -> None:
     for arguments in REFUSED:
@@ -242,7 +237,7 @@ def test_what_the_native_command_complains_of(files: list[str], directory: Path)
     assert code == 2 and not harm(err) and len(err.splitlines()) == 1
 
 
-@native_only
+@needs_command
 @pytest.mark.uninstrumented
 def test_what_the_native_command_says_while_files_are_written(files: list[str], tmp_path: Path, spool: tuple[str, int]) -> None:
     target = str(tmp_path / "out\x1b[2J\u202e")

@@ -17,19 +17,13 @@ from typing import Any
 import pytest
 
 import scope_profiler as sp
-from native_code import Library
+from native_code import COMMAND, Library, needs_command
 from native_traces import spt
 from scope_profiler.native_trace import load_traces
 from scope_profiler.perf_events import PerfEventTotals
 from scope_profiler.summary import REGION_TABLE_COLUMNS
 
-BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
-pytestmark = [
-    pytest.mark.skipif(not BUILD, reason="SCOPE_PROFILER_C_BUILD is not set"),
-    pytest.mark.uninstrumented,
-    pytest.mark.beside,
-]
-COMMAND = str(Path(BUILD or ".") / "src" / "scope-profiler")
+pytestmark = [needs_command, pytest.mark.uninstrumented, pytest.mark.beside]
 
 
 def native(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:

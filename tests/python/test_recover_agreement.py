@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import signal
 import subprocess
@@ -15,30 +14,15 @@ from typing import Any
 import h5py
 import pytest
 
-from native_code import Library
+from native_code import COMMAND, Library, needs_command
 from scope_profiler.cli import main
+from test_spool_values import HEAD as VALUES
 
-BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
-pytestmark = [
-    pytest.mark.skipif(not BUILD, reason="SCOPE_PROFILER_C_BUILD is not set"),
-    pytest.mark.uninstrumented,
-    pytest.mark.beside,
-]
-COMMAND = str(Path(BUILD or ".") / "src" / "scope-profiler")
+pytestmark = [needs_command, pytest.mark.uninstrumented, pytest.mark.beside]
 
-HEAD = """
-import asyncio, os, sys, threading, time, scope_profiler as sp
-def enter(name, times=1):
-    for _ in range(times):
-        with sp.region(name): pass
-@sp.profile(record_outcome=True, metadata=lambda n: {"n": n})
-def halves(n):
-    if n % 2: raise ValueError("odd \\x1b[31m \\u00e4")
-    enter("inside")
-def run(*numbers):
-    for n in numbers:
-        try: halves(n)
-        except ValueError: pass
+HEAD = (
+    VALUES
+    + """
 @sp.profile(metadata=lambda n: {"depth": n, f"only {n}": [n, {"deep": None}]})
 def deeper(n):
     if n: deeper(n - 1)
@@ -58,8 +42,8 @@ def interleaved():
             yield
     one, two = held("one"), held("two")
     next(one); next(two); enter("between"); next(one); list(one); enter("between"); next(two)
-def die(): os.kill(os.getpid(), 9)
 """
+)
 
 PROGRAMS = {
     "metadata": """

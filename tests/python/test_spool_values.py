@@ -15,7 +15,7 @@ def enter(name, times=1):
         with sp.region(name): pass
 @sp.profile(record_outcome=True, metadata=lambda n: {"n": n})
 def halves(n):
-    if n % 2: raise ValueError
+    if n % 2: raise ValueError("odd \\x1b[31m \\u00e4")
     enter("inside")
 def run(*numbers):
     for n in numbers:

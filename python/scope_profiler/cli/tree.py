@@ -43,14 +43,14 @@ def _fold(results: ProfilingResults, rank: int, calls: CallArrays) -> tuple[Call
         task = tasks.get(lane)
         if task is not None and task.coro_name:
             groups.setdefault((task.kind, task.coro_name, int(task.thread_index)), []).append(lane)
-    stands = {lane: lanes[0] for lanes in groups.values() if len(lanes) >= ALIKE for lane in lanes}
-    if not stands:
+    alike = [lanes for lanes in groups.values() if len(lanes) >= ALIKE]
+    if not alike:
         return calls, {}
+    stands = {lane: lanes[0] for lanes in alike for lane in lanes}
     lanes = calls.lane.copy()
     in_task = lanes >= 0
     lanes[in_task] = np.array([stands.get(lane, lane) for lane in present.tolist()])[np.searchsorted(present, lanes[in_task])]
-    folded = {lanes[0]: len(lanes) for lanes in groups.values() if len(lanes) >= ALIKE}
-    return calls._replace(lane=lanes), folded
+    return calls._replace(lane=lanes), {lanes[0]: len(lanes) for lanes in alike}
 
 
 def trees(

@@ -51,6 +51,11 @@ def _seconds_or_none(ns: int) -> float | None:
     return None if int(ns) == UNKNOWN else int(ns) / _NS
 
 
+def _between(start: float, end: float) -> float:
+    """Seconds from one time to another: both are whole ns, and so is what lies between, which their difference may miss."""
+    return round((end - start) * _NS) / _NS
+
+
 class ThreadInfo:
     """One thread of a run.
 
@@ -99,7 +104,7 @@ class ThreadInfo:
     @property
     def run_cpu_time(self) -> float | None:
         """Seconds of CPU that it used in the run; None for a thread that was killed with its process."""
-        return None if self.cpu_time < 0 else max(self.cpu_time - self.cpu_before, 0.0)
+        return None if self.cpu_time < 0 else max(_between(self.cpu_before, self.cpu_time), 0.0)
 
     @property
     def alive(self) -> bool:
@@ -109,7 +114,7 @@ class ThreadInfo:
     @property
     def wall_time(self) -> float | None:
         """Seconds from its start to its end; None while it is alive."""
-        return None if self.end_time is None else self.end_time - self.start_time
+        return None if self.end_time is None else _between(self.start_time, self.end_time)
 
     def __repr__(self) -> str:
         state = "alive" if self.alive else f"{self.wall_time:.6f} s wall"
@@ -195,7 +200,7 @@ class TaskInfo:
     @property
     def wall_time(self) -> float | None:
         """Seconds from its creation to its end; None if it had not finished."""
-        return None if self.done_time is None else self.done_time - self.created_time
+        return None if self.done_time is None else _between(self.created_time, self.done_time)
 
     def __repr__(self) -> str:
         return (

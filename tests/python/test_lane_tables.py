@@ -46,6 +46,12 @@ def test_times_are_rounded_once():
     # 2**53 + 1 ns is no double: dividing the int gives the double nearest to the time itself
     assert ThreadInfo(0, 0, "", 0, 0, False, 2**53 + 1, -1, 0).start_time == (2**53 + 1) / 10**9
 
+    # 0.0134541770 less 0.0000316770 is a little less than 0.0134225000 in doubles, which shows where it is rounded to microseconds
+    start, end, between = 31_677, 13_454_177, 0.0134225
+    thread = ThreadInfo(0, 0, "", 0, 0, False, start, end, end, start)
+    task = TaskInfo(0, 0, "task", "", "", 0, start, end, 1, 0, 0)
+    assert end / 1e9 - start / 1e9 != between and thread.wall_time == thread.run_cpu_time == task.wall_time == between
+
 
 THREADS = {"index": [0, 1], "name": ["Main", "w"], "ident": [11, 12], "native_id": [1, 2], "daemon": [0, 1],
            "start_ns": [0, 5], "end_ns": [-1, 9], "cpu_ns": [3, 4], "ranks": [7, 7]}  # fmt: skip

@@ -6,6 +6,7 @@
 
 #include "core/note.h"
 #include "core/probe.h"
+#include "core/thread_rows.h"
 #include "core/totals.h"
 #include "platform/platform.h"
 
@@ -478,24 +479,11 @@ static int64_t cpu_so_far(void)
 
 static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
 {
-    if (run->row_count == run->row_size) {
-        const size_t size = run->row_size ? run->row_size * 2 : 16;
-        sp_thread_row **rows = realloc(run->rows, size * sizeof *rows);
-        if (rows == NULL) return false;
-        run->rows = rows;
-        run->row_size = size;
-    }
     /* The front end is about to name it; the system is asked only if it does not. */
     char name[32] = "";
     if (front_end.thread_registered == NULL) sp_platform_thread_name(name, sizeof name);
-    sp_thread_row *row = calloc(1, sizeof *row);
+    sp_thread_row *row = sp_thread_row_new(run, name);
     if (row == NULL) return false;
-    row->name = strdup(name);
-    if (row->name == NULL) {
-        free(row);
-        return false;
-    }
-    row->index = (int32_t)run->row_count;
     row->ident = (int64_t)(uintptr_t)thread->handle;
     row->native_id = thread->native_id;
     row->start = sp_clock_read();
@@ -511,7 +499,7 @@ static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
     sp_note_anchors(run);
     /* Who names it notes it too. */
     if (front_end.thread_registered == NULL || !run->tracks_threads) sp_note_thread(run, row);
-    run->rows[run->row_count++] = row;
+    run->row_count++;
     log->row = row;
     return true;
 }
@@ -640,12 +628,8 @@ void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, i
 {
     pthread_mutex_lock(&run->lock);
     const bool same = name && strcmp(name, row->name) == 0;
-    char *renamed = name && !same ? strdup(name) : NULL;
+    const bool renamed = name && !same && sp_thread_row_rename(row, name);
     const bool news = run->rows_noted <= (size_t)row->index || renamed || row->ident != ident || row->daemon != daemon;
-    if (renamed) {
-        free(row->name);
-        row->name = renamed;
-    }
     if (renamed || same) row->named = true;
     row->ident = ident;
     row->daemon = daemon;

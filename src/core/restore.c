@@ -6,6 +6,7 @@
 
 #include "core/registry.h"
 #include "core/task.h"
+#include "core/thread_rows.h"
 
 #define SLOWEST_NS_A_TICK 200.0
 
@@ -43,38 +44,23 @@ bool sp_run_restore_anchor(sp_run *run, sp_anchor anchor)
     return true;
 }
 
-static sp_thread_row *row_new(uint32_t index, const sp_run *run)
+static sp_thread_row *row_add(sp_run *run)
 {
-    sp_thread_row *row = calloc(1, sizeof *row);
     char name[32];
-    snprintf(name, sizeof name, "thread %u", index);
-    char *kept = row ? strdup(name) : NULL;
-    if (kept == NULL) {
-        free(row);
-        return NULL;
-    }
-    row->index = (int32_t)index;
-    row->name = kept;
+    snprintf(name, sizeof name, "thread %zu", run->row_count);
+    sp_thread_row *row = sp_thread_row_new(run, name);
+    if (row == NULL) return NULL;
     row->start = run->started;
     row->cpu_ns = -1;
     row->released = true; /* its thread is not of this process: nothing can be sampled */
+    run->row_count++;
     return row;
 }
 
 sp_thread_row *sp_run_restore_row(sp_run *run, uint32_t index)
 {
-    if (index >= run->row_size) {
-        size_t size = run->row_size ? run->row_size : 16;
-        while (size <= index) size *= 2;
-        sp_thread_row **rows = realloc(run->rows, size * sizeof *rows);
-        if (rows == NULL) return NULL;
-        run->rows = rows;
-        run->row_size = size;
-    }
     while (run->row_count <= index) {
-        sp_thread_row *row = row_new((uint32_t)run->row_count, run);
-        if (row == NULL) return NULL;
-        run->rows[run->row_count++] = row;
+        if (row_add(run) == NULL) return NULL;
     }
     return run->rows[index];
 }

@@ -7,6 +7,7 @@
 #include "core/note.h"
 #include "core/probe.h"
 #include "core/registry.h"
+#include "core/thread_rows.h"
 #include "core/totals.h"
 #include "core/values.h"
 #include "platform/platform.h"
@@ -86,10 +87,7 @@ void sp_run_set_paused(sp_run *run, bool paused)
 static void run_free(sp_run *run)
 {
     for (size_t i = 0; i < run->region_count; i++) region_free(run->regions[i]);
-    for (size_t i = 0; i < run->row_count; i++) {
-        free(run->rows[i]->name);
-        free(run->rows[i]);
-    }
+    sp_thread_rows_free(run);
     for (size_t page = 0; page < run->task_page_count; page++) {
         const size_t first = page * SP_TASKS_PER_PAGE;
         for (size_t i = 0; i < SP_TASKS_PER_PAGE && first + i < run->task_count; i++) {
@@ -101,7 +99,6 @@ static void run_free(sp_run *run)
     for (size_t i = 0; i < run->string_count; i++) free(run->strings[i]);
     free(run->regions);
     free(run->region_index);
-    free(run->rows);
     free(run->task_pages);
     free(run->task_page_stored);
     free(run->strings);

@@ -78,7 +78,7 @@ struct sp_run {
     size_t region_index_size;
     sp_log *logs;
     sp_thread_row **rows;
-    size_t row_count, row_size;
+    size_t row_count, row_size, rows_made; /* rows beyond the count are there for the next threads */
     size_t hidden_rows, hidden_tasks; /* how many were there at the fork that made this process: not listed */
     sp_task **task_pages;
     bool *task_page_stored; /* by page: the store's memory, not ours */

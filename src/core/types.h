@@ -134,7 +134,8 @@ typedef struct sp_thread_row {
     sp_ticks start, end; /* end == 0: alive */
     int64_t cpu_ns;      /* of the thread's whole life: final once released, else as last sampled */
     int64_t cpu_before_ns; /* that part of it which was burned before `start` */
-    char *name;          /* owned, UTF-8 */
+    char *name;          /* UTF-8; `short_name`, or its own */
+    char short_name[24];
 } sp_thread_row;
 
 struct sp_log {

@@ -19,6 +19,7 @@
 #include "core/restore.h"
 #include "core/sort.h"
 #include "core/task.h"
+#include "core/thread_rows.h"
 #include "core/values.h"
 #include "formats/file_bytes.h"
 #include "formats/mend_texts.h"
@@ -306,10 +307,7 @@ static bool read_thread(reader *r, uint32_t index, const char *at, const char *e
     if ((size_t)(end - at) <= sizeof numbers || end[-1] != '\0' || index > r->run->row_count) return true;
     memcpy(numbers, at, sizeof numbers);
     sp_thread_row *row = sp_run_restore_row(r->run, index);
-    char *name = row ? strdup(at + sizeof numbers) : NULL;
-    if (name == NULL) return false;
-    free(row->name);
-    row->name = name;
+    if (row == NULL || !sp_thread_row_rename(row, at + sizeof numbers)) return false;
     row->ident = numbers[0];
     row->native_id = numbers[1];
     row->start = is_plausible(r, (sp_ticks)numbers[2]) ? (sp_ticks)numbers[2] : r->run->started;

@@ -24,6 +24,8 @@ typedef struct sp_output {
     char *buffer; /* SP_OUTPUT_BUFFER + SP_OUTPUT_MARGIN */
     size_t used;
     uint64_t written; /* bytes before the buffer, not compressed */
+    uint64_t reserved; /* up to where space was asked for on the disk */
+    bool unreserved;   /* it is not any more */
     struct sp_deflate *deflate; /* NULL: not compressed */
     sp_output_writer *writer;   /* NULL: whoever fills the buffer writes it */
     sp_replacement file;

@@ -2,8 +2,13 @@
 
 import gzip
 import os
+import signal
 import stat
+import subprocess
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from export_helpers import region, results_of, strict_json
@@ -117,8 +122,6 @@ def test_a_full_disk_is_told_and_leaves_nothing(export, suffix, tmp_path):
     calls = 20_000
     big = results_of({"a" * calls: {0: region(range(calls), range(1, calls + 1))}})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    import signal
-
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:
@@ -128,6 +131,57 @@ def test_a_full_disk_is_told_and_leaves_nothing(export, suffix, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
     assert os.listdir(tmp_path) == []
+
+
+def large():
+    """Several MB in every format of text."""
+    starts = np.arange(40_000) * 10
+    return results_of({name: {0: region(starts + at, starts + at + 3)} for at, name in enumerate("ab")})
+
+
+@each_json
+def test_a_large_file_keeps_no_space_on_the_disk_that_it_does_not_use(export, suffix, tmp_path):
+    [path] = export(large(), tmp_path / "p", verbose=False)
+    facts = path.stat()
+    assert facts.st_size > 4_000_000
+    assert facts.st_blocks * 512 < facts.st_size + 100_000
+
+
+@each_json
+def test_a_large_file_is_written_below_a_limit_of_size(export, suffix, tmp_path):
+    """tmpfs counts space that is reserved: a file below the limit must not be killed for it."""
+    resource = pytest.importorskip("resource")
+    shared = Path("/dev/shm")
+    signals = []
+    run = large()
+    [plain] = export(run, tmp_path / "p", verbose=False)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, lambda *_: signals.append("SIGXFSZ"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (plain.stat().st_size + 1000, before[1]))
+    try:
+        with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else tmp_path) as place:
+            [path] = export(run, Path(place) / "p", verbose=False)
+            assert path.read_bytes() == plain.read_bytes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert signals == []
+
+
+@each_json
+def test_what_just_fits_on_a_disk_is_written(export, suffix, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    run = large()
+    [plain] = export(run, tmp_path / "p", verbose=False)
+    size = plain.stat().st_size + 100_000
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk], capture_output=True).returncode != 0:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        [path] = export(run, disk / "p", verbose=False)
+        assert path.read_bytes() == plain.read_bytes()
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 @each_exporter

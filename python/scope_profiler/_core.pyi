@@ -410,8 +410,18 @@ def sync_ranks(run: Run, link: RankLink) -> None:
 def collect_ranks(profile: Profile, link: RankLink) -> Profile | None:
     """The profiles of all ranks as one, on rank 0; None on the others."""
 def write_ranks(profile: Profile, path: str, link: RankLink, *, compression: str | None = None, level: int | None = None,
-                chunk_size: int | None = None) -> None:
-    """Write the profiles of all ranks to one file, all at once."""
+                chunk_size: int | None = None, run: Run | None = None) -> None:
+    """Write the profiles of all ranks to one file, all at once. ``run``: as of ``write_h5``."""
+def finish_ranks(run: Run, link: RankLink, meet: Callable[[int], tuple[str, Profile] | None], files: list[str], *,
+                 compression: str | None = None, level: int | None = None, chunk_size: int | None = None) -> Profile | None:
+    """``collect``, ``write_ranks`` and ``confirm`` in one, in bounded memory. Other ranks may call ``write_ranks`` instead.
+
+    ``meet`` is called with the number of this rank's calls, once they are chosen. It returns the path and a Profile with the metadata
+    and groups that the file gets; or None, and nothing is written. The path is added to ``files`` once the file is in its place.
+
+    The Profile is without its calls. None, and nothing is done, if calls were collected that are not confirmed. After an exception with
+    ``written`` the calls are confirmed, after any other the run still has all of them.
+    """
 def replace_profile(profile: Profile, *, metadata: Mapping[str, Any] | None = None,
                     event_metadata: Mapping[int, str] | None = None, aux: Mapping[int, Any] | None = None,
                     gpu_ns: Buffer | None = None) -> Profile:

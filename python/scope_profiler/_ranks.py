@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from ._core import Profile
+    from ._core import Profile, Run
     from ._mpi import Link
     from .profile_config import ProfilingConfig
 
@@ -72,16 +72,9 @@ class Team:
         """The profiles of all ranks as one, on rank 0."""
         return _core.collect_ranks(profile, self._link)
 
-    def write_h5(self, profile: Profile, config: ProfilingConfig, path: str) -> None:
-        """All profiles into one HDF5 file."""
-        _core.write_ranks(
-            profile,
-            path,
-            self._link,
-            compression=config.hdf5_compression or "none",
-            level=config.hdf5_compression_level,
-            chunk_size=config.hdf5_chunk_size,
-        )
+    def write_h5(self, profile: Profile, run: Run, path: str, **compression: Any) -> None:
+        """All profiles into one HDF5 file. ``profile`` is what ``run`` collected last."""
+        _core.write_ranks(profile, path, self._link, run=run, **compression)
 
     def agree(self, problem: BaseException | None) -> None:
         """Raise on every rank what rank 0 met, if it met something."""

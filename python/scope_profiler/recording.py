@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
     from ._core import Profile, Run
     from ._mpi import Link
+    from ._ranks import Team
     from .following import Membership, Workers
     from .modes import Modes
     from .profile_config import ProfilingConfig
     from .results import ProfilingResults
+
+    Reported = tuple[Profile, str | None, ProfilingResults | None]  # what was collected, the file that has it, results if they are wanted
 
 __all__ = ["ProcessLock", "Recording", "warn", "warn_dropped"]
 
@@ -133,19 +136,21 @@ class Recording:
         self, need_results: bool, need_calls: bool, native_traces: Any
     ) -> tuple[Profile, ProfilingResults | None]:
         self.unwritten = None
-        path, results = None, None
         if self.written_unseen:
             self._catch_up()
         else:
             self.files_before = len(self.files)
         if self.modes is not None:
             self.modes.before_collection()
-        profile = self._finish(need_results, native_traces)
-        if profile is not None:
-            path = self.files[-1]
-            results = self._read_back(path, need_calls) if need_results else None
-        else:
-            profile, path, results = self._collect_and_report(need_results, need_calls, native_traces)
+        link = self._others()
+        reported = None
+        if self._streams(native_traces):
+            reported = self._finish(need_results, need_calls) if link is None else self._finish_together(link, need_results, need_calls)
+        if reported is None:
+            reported = self._collect_and_report(link, need_results, need_calls, native_traces)
+        profile, path, results = reported
+        if path is None and self.config.writes_file and need_results and self.written_unseen:
+            results = self._read_back(self.files[-1], need_calls)  # there was nothing to write that is not in a file
         if self.workers is not None:
             self.workers.confirm(written=path is not None)
             if self.closed:
@@ -184,9 +189,7 @@ class Recording:
             self._told = (self._told[0], self._told[1] + lost)
             warn(self._lost_text(lost))
 
-    def _collect_and_report(
-        self, need_results: bool, need_calls: bool, native_traces: Any
-    ) -> tuple[Profile, str | None, ProfilingResults | None]:
+    def _collect_and_report(self, link: Link | None, need_results: bool, need_calls: bool, native_traces: Any) -> Reported:
         """Through columns in memory: the profile as it was written, the path if there is one, and the results."""
         mark = self.events.mark()
         profile = recorded = self._describe(self.run.collect())
@@ -195,7 +198,7 @@ class Recording:
         if self.workers is not None:
             profile = self.workers.join(profile, over=self.closed, alive=self.config.checkpoint == "replace")
         try:
-            path, results = self._report(profile, need_results, need_calls)
+            path, results = self._report(link, profile, need_results, need_calls)
         except BaseException as error:
             if getattr(error, "written", False):  # other ranks are missing, this one is in the file
                 self._confirm(mark)
@@ -204,23 +207,16 @@ class Recording:
             raise
         if path is not None:
             self._confirm(mark, self.files, path)
-        elif self.config.writes_file:
-            # There was nothing to write that is not in a file.
-            if need_results and self.written_unseen:
-                results = self._read_back(self.files[-1], need_calls)
-        else:
+        elif not self.config.writes_file:
             self._handed_out = recorded.calls
         return profile, path, results
 
     def _report(
-        self, profile: Profile, need_results: bool, need_calls: bool
+        self, link: Link | None, profile: Profile, need_results: bool, need_calls: bool
     ) -> tuple[str | None, ProfilingResults | None]:
         """Write the profile, if it goes to a file, and make results of it; the path that was written."""
-        link = self.config.link
-        if link is not None and link.size > 1 and not self.inherited:
-            if link.open:
-                return self._report_together(link, profile, need_results, need_calls)
-            self._stand_alone(link.rank)
+        if link is not None:
+            return self._report_together(link, profile, need_results, need_calls)
         path = self._next_path(profile.calls)
         results = self._results(profile, path) if need_results else None
         if path is not None:
@@ -233,7 +229,7 @@ class Recording:
         try:
             return self._meet(link, profile, need_results, need_calls)
         except BaseException as error:
-            self._keep_own(link.rank, profile, error)
+            self._keep_own(link.rank, error, lambda own: self._write_h5(profile, own))
             raise
 
     def _meet(
@@ -246,9 +242,13 @@ class Recording:
         profile = replace_profile(profile, metadata=team.describe(profile.metadata))
         path = self._next_path(team.calls)
         if path is not None and self.config.output_format == "hdf5":
-            team.write_h5(profile, self.config, path)
+            team.write_h5(profile, self.run, path, **self._compression())
             results = self._results_of_file(link, path, need_calls) if need_results else None
             return path, results
+        return path, self._gather(team, link, profile, path, need_results)
+
+    def _gather(self, team: Team, link: Link, profile: Profile, path: str | None, need_results: bool) -> ProfilingResults | None:
+        """The profiles of all ranks in memory, and from there into the file."""
         everything = team.collect(profile)
         results = None if everything is None else self._results(everything, path)
         problem: BaseException | None = None
@@ -259,7 +259,9 @@ class Recording:
                 except BaseException as error:
                     problem = error
             team.agree(problem)
-        return path, (results or self._nothing(link)) if need_results else None
+        if not need_results:
+            return None
+        return self._nothing(link) if results is None else results
 
     def _results_of_file(self, link: Link, path: str, need_calls: bool) -> ProfilingResults:
         """What rank 0 has to show is in the file: its memory need not hold the calls of all ranks before."""
@@ -275,7 +277,7 @@ class Recording:
 
         return ProfilingResults({}, num_ranks=link.size, file_path=self.config.file_path, is_root=False)
 
-    def _keep_own(self, rank: int, profile: Profile, error: BaseException) -> None:
+    def _keep_own(self, rank: int, error: BaseException, write: Callable[[str], object]) -> None:
         """A rank that lost touch with rank 0 writes a file of its own, and says so."""
         from ._mpi import rank_path
 
@@ -283,12 +285,22 @@ class Recording:
             return
         own = rank_path(self.config.file_path, rank)
         try:
-            self._write_h5(profile, own)
+            write(own)
         except OSError:
             return  # the calls are still here, and in the spool
         error.written = True  # type: ignore[attr-defined]
         if hasattr(error, "add_note"):
             error.add_note(f"scope_profiler: the calls of rank {rank} are in {own}")
+
+    def _others(self) -> Link | None:
+        """The link to the other ranks, if there are any; where MPI is over this one is on its own from here on."""
+        link = self.config.link
+        if link is None or link.size == 1 or self.inherited:
+            return None
+        if link.open:
+            return link
+        self._stand_alone(link.rank)
+        return None
 
     def _stand_alone(self, rank: int) -> None:
         """MPI is over: nothing can be sent any more, and four ranks must not write one file."""
@@ -358,40 +370,88 @@ class Recording:
 
     # -- parts of finalize ---------------------------------------------------------------------------------------------
 
-    def _finish(self, need_results: bool, native_traces: Any) -> Profile | None:
-        """Write the calls from where they were recorded into the file, without all of them ever being in memory.
+    def _streams(self, native_traces: Any) -> bool:
+        """Whether the calls can go from where they were recorded into the file, without all of them ever being in memory.
 
-        None, and nothing is done, where the single calls are needed: for a small run's results, for metadata of calls, for
-        other formats, for ranks and traces that go into the same file, and after a collection whose file could not be written.
+        Not so for metadata of calls, for other formats, and for traces and workers' calls that go into the same file.
         """
         config = self.config
-        if native_traces or config.aggregation_mode or (config.link is not None and config.link.size > 1):
-            return None
+        if native_traces or config.aggregation_mode or self.events.used or not config.writes_file or config.output_format != "hdf5":
+            return False
         if self.modes is not None and self.modes.needs_columns:
-            return None
-        if self.workers is not None and self.workers.any:
-            return None
+            return False
+        return self.workers is None or not self.workers.any
+
+    def _finish(self, need_results: bool, need_calls: bool) -> Reported | None:
+        """Write the calls of a run of one process. None, and nothing is done, where they are to be collected: for a small run's
+        results, and after a collection whose file could not be written.
+        """
         calls = self.run.uncollected
-        if self.written_unseen and calls < MANY:
+        if calls < MANY and (need_results or self.written_unseen):
             return None  # whether there is anything to write is known when it is collected
-        if not config.writes_file or config.output_format != "hdf5" or self.events.used or (need_results and calls < MANY):
-            return None
         path = self._next_path(calls)
         if path is None:
             return None
-        from ._core import finish_h5, make_profile
+        from ._core import finish_h5
 
-        aux = self.modes.aux() if self.modes is not None else {}
-        description = make_profile(names=[], rows=[], columns={}, metadata=self._metadata(), aux=aux)
         try:
-            profile = finish_h5(self.run, path, description, self.files, **self._compression())
+            profile = finish_h5(self.run, path, self._description(self._metadata()), self.files, **self._compression())
         except OSError:
             if need_results:
                 self.unwritten = self._results(self._describe(self.run.collect()), path)
             raise
-        if profile is not None and self.modes is not None:
+        if profile is None:
+            return None
+        if self.modes is not None:
             self.modes.confirm()
-        return profile
+        return profile, path, self._read_back(path, need_calls) if need_results else None
+
+    def _finish_together(self, link: Link, need_results: bool, need_calls: bool) -> Reported | None:
+        """Write the calls of a rank into the file of all of them; whether the others do the same or collect is their affair.
+
+        None, and nothing is done, after a collection whose file could not be written.
+        """
+        from ._core import finish_h5, finish_ranks, replace_profile
+        from ._ranks import Team
+
+        metadata = self._metadata()
+        path: str | None = None
+        team: Team | None = None
+
+        def meet(calls: int) -> tuple[str, Profile] | None:
+            nonlocal path, team
+            team = Team(link, calls, metadata)
+            path = self._next_path(team.calls)
+            return None if path is None else (path, self._description(team.describe(metadata)))
+
+        try:
+            profile = finish_ranks(self.run, link, meet, self.files, **self._compression())
+        except BaseException as error:
+            own_files: list[str] = []
+            self._keep_own(
+                link.rank, error, lambda own: finish_h5(self.run, own, self._description(metadata), own_files, **self._compression())
+            )
+            if getattr(error, "written", False):  # other ranks are missing, this one is in the file
+                if self.modes is not None:
+                    self.modes.confirm()
+                if self.closed:
+                    self.end_spool()
+            raise
+        if profile is None or team is None:
+            return None
+        if path is None:  # no rank has calls that are not in a file
+            profile = replace_profile(profile, metadata=team.describe(metadata))
+            return profile, None, self._gather(team, link, profile, None, need_results)
+        if self.modes is not None:
+            self.modes.confirm()
+        return profile, path, self._results_of_file(link, path, need_calls) if need_results else None
+
+    def _description(self, metadata: dict[str, Any]) -> Profile:
+        """What a file has besides the calls, as a profile without any."""
+        from ._core import make_profile
+
+        aux = self.modes.aux() if self.modes is not None else {}
+        return make_profile(names=[], rows=[], columns={}, metadata=metadata, aux=aux)
 
     def _metadata(self) -> dict[str, Any]:
         from ._core import now_ns

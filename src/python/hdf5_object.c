@@ -112,6 +112,13 @@ static void note_file(void *context, int fd, const char *target)
     sp_run_note_file(run, collection, fd, target);
 }
 
+int sp_hdf5_tell_run(PyObject *run, sp_hdf5_options *options)
+{
+    options->ready_context = sp_run_object_get(run);
+    options->ready = note_file;
+    return options->ready_context ? 0 : -1;
+}
+
 static PyObject *write_h5(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"profile", "path", "compression", "level", "chunk_size", "run", NULL};
@@ -125,14 +132,7 @@ static PyObject *write_h5(PyObject *module, PyObject *args, PyObject *kwargs)
     sp_profile *profile = sp_profile_object_get(object);
     sp_hdf5_turn turn;
     if (profile == NULL || sp_hdf5_parse_options(compression, level, chunk_size, &options) < 0) goto done;
-    if (run != Py_None) {
-        options.ready_context = sp_run_object_get(run);
-        options.ready = note_file;
-        if (options.ready_context == NULL) goto done;
-    }
-    if (sp_hdf5_turn_begin(&turn) < 0) {
-        goto done;
-    }
+    if ((run != Py_None && sp_hdf5_tell_run(run, &options) < 0) || sp_hdf5_turn_begin(&turn) < 0) goto done;
     sp_error error = {0};
     const sp_status status = sp_hdf5_write(profile, PyBytes_AS_STRING(path), &options, &error);
     sp_hdf5_turn_end(&turn);

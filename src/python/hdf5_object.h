@@ -17,6 +17,8 @@ void sp_hdf5_turn_end(sp_hdf5_turn *turn);
 /* How to write, from Python's arguments (None: the default). -1 with an exception. */
 int sp_hdf5_parse_options(const char *compression, PyObject *level, PyObject *chunk_size, sp_hdf5_options *options);
 
+/* Let the spool of a Run know of the file, which gets its last collection. -1 with an exception. */
+int sp_hdf5_tell_run(PyObject *run, sp_hdf5_options *options);
 
 int sp_python_add_hdf5(PyObject *module);
 

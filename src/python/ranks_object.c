@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "analysis/merge.h"
 #include "analysis/stack.h"
 #include "formats/ranks.h"
 #include "platform/platform.h"
@@ -16,16 +17,23 @@ typedef struct python_link {
     sp_hdf5_turn *turn; /* while it lasts the interpreter may have to be taken back for a message; NULL: it is held */
 } python_link;
 
-static void keep_exception(python_link *link)
+/* The exception that is set, which is so no more. A new reference. */
+static PyObject *take_exception(void)
 {
     PyObject *kind, *value, *traceback;
     PyErr_Fetch(&kind, &value, &traceback);
     PyErr_NormalizeException(&kind, &value, &traceback);
     if (traceback) PyException_SetTraceback(value, traceback);
-    if (link->raised == NULL) link->raised = Py_XNewRef(value);
     Py_XDECREF(kind);
-    Py_XDECREF(value);
     Py_XDECREF(traceback);
+    return value;
+}
+
+static void keep_exception(python_link *link)
+{
+    PyObject *raised = take_exception();
+    if (link->raised == NULL) link->raised = raised;
+    else Py_XDECREF(raised);
 }
 
 static sp_status call_link(python_link *link, const char *method, int rank, void *data, size_t size, int flags,
@@ -177,20 +185,21 @@ static PyObject *collect_ranks(PyObject *module, PyObject *args)
 
 static PyObject *write_ranks(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"profile", "path", "link", "compression", "level", "chunk_size", NULL};
-    PyObject *object, *path = NULL, *with, *level = Py_None, *chunk_size = Py_None, *result = NULL;
+    static char *keywords[] = {"profile", "path", "link", "compression", "level", "chunk_size", "run", NULL};
+    PyObject *object, *path = NULL, *with, *level = Py_None, *chunk_size = Py_None, *run = Py_None, *result = NULL;
     const char *compression = NULL;
     sp_hdf5_options options;
     sp_hdf5_turn turn;
     python_link link = {0};
     sp_comm comm;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO&O|$zOO:write_ranks", keywords, &object, PyUnicode_FSConverter,
-                                     &path, &with, &compression, &level, &chunk_size)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO&O|$zOOO:write_ranks", keywords, &object, PyUnicode_FSConverter,
+                                     &path, &with, &compression, &level, &chunk_size, &run)) {
         return NULL;
     }
     sp_profile *profile = sp_profile_object_get(object);
     if (profile == NULL || sp_hdf5_parse_options(compression, level, chunk_size, &options) < 0 ||
-        open_link(with, &link, &comm) < 0 || sp_hdf5_turn_begin(&turn) < 0) {
+        (run != Py_None && sp_hdf5_tell_run(run, &options) < 0) || open_link(with, &link, &comm) < 0 ||
+        sp_hdf5_turn_begin(&turn) < 0) {
         goto done;
     }
     link.turn = &turn;
@@ -205,6 +214,106 @@ static PyObject *write_ranks(PyObject *module, PyObject *args, PyObject *kwargs)
 done:
     Py_XDECREF(link.raised);
     Py_DECREF(path);
+    return result;
+}
+
+/* A run's end in a file of all ranks, under way. */
+typedef struct finishing {
+    PyObject *meet;        /* callable(calls) -> (path, description) | None */
+    PyThreadState *thread; /* while the interpreter is released */
+    python_link *link;
+    sp_comm *comm;
+    PyObject *name;      /* what `meet` returned as the path, and its bytes; NULL: it was not called, or there is nothing to write */
+    PyObject *path;
+    sp_profile *profile; /* what was chosen, once the ranks have met */
+    PyObject *raised;    /* by Python, this is the end */
+    sp_status status;    /* of the writing */
+    sp_report report;
+    sp_error error;
+    bool written;
+} finishing;
+
+/* With the interpreter: how many calls there are is told to the others, and with what is known then the file gets its name and description. */
+static int meet_others(finishing *f)
+{
+    int outcome = -1;
+    PyObject *answer = PyObject_CallFunction(f->meet, "K", (unsigned long long)f->profile->call_count);
+    PyObject *description = NULL;
+    if (answer == Py_None) outcome = 0;
+    else if (answer && PyArg_ParseTuple(answer, "OO:meet", &f->name, &description)) {
+        const sp_profile *told = sp_profile_object_get(description);
+        Py_INCREF(f->name);
+        if (told && (sp_profile_copy_metadata(f->profile, told) != SP_OK || !sp_profile_add_aux(f->profile, told))) PyErr_NoMemory();
+        else if (told && PyUnicode_FSConverter(f->name, &f->path)) outcome = 1;
+    }
+    Py_XDECREF(answer);
+    return outcome;
+}
+
+/* For sp_run_finish: SP_OK where this rank's calls are in the file, although others may be missing there. */
+static sp_status write_with_others(void *context, sp_collection *collection, const sp_hdf5_options *hdf5, sp_error *error)
+{
+    finishing *f = context;
+    sp_hdf5_turn turn;
+    f->profile = sp_profile_share(sp_collection_profile(collection));
+    PyEval_RestoreThread(f->thread);
+    const int met = meet_others(f);
+    if (met > 0 && sp_hdf5_turn_begin(&turn) == 0) {
+        f->link->turn = &turn;
+        f->status = sp_ranks_write_collection(f->comm, collection, PyBytes_AS_STRING(f->path), hdf5, &f->written, &f->report, &f->error);
+        sp_hdf5_turn_end(&turn);
+    }
+    if (PyErr_Occurred()) f->raised = take_exception();
+    f->thread = PyEval_SaveThread();
+    return f->written ? SP_OK : sp_fail(error, SP_ERR_IO, "not written");
+}
+
+/* What became of it. The path is added to `files` before any exception of a signal handler can come. */
+static PyObject *report_finish(finishing *f, sp_status status, const sp_error *error, PyObject *files)
+{
+    if (f->raised) {
+        PyErr_SetObject((PyObject *)Py_TYPE(f->raised), f->raised);
+        return NULL;
+    }
+    if (f->path == NULL && f->profile == NULL) { /* the ranks did not meet */
+        return status == SP_ERR_UNSUPPORTED ? Py_NewRef(Py_None) : sp_python_raise(status, error, NULL);
+    }
+    if (f->path && (f->status != SP_OK || f->link->raised)) {
+        return raise_report(f->comm, &f->report, &f->error, f->written, PyBytes_AS_STRING(f->path));
+    }
+    if (f->path && PyList_Append(files, f->name) < 0) return NULL;
+    return sp_profile_object_new(sp_profile_share(f->profile));
+}
+
+static PyObject *finish_ranks(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"run", "link", "meet", "files", "compression", "level", "chunk_size", NULL};
+    PyObject *run, *with, *meet, *files, *level = Py_None, *chunk_size = Py_None;
+    const char *compression = NULL;
+    sp_hdf5_options hdf5;
+    python_link link = {0};
+    sp_comm comm;
+    sp_error error = {0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO!|$zOO:finish_ranks", keywords, &run, &with, &meet, &PyList_Type, &files,
+                                     &compression, &level, &chunk_size)) {
+        return NULL;
+    }
+    finishing f = {.meet = meet, .link = &link, .comm = &comm};
+    sp_finish_options options = {.path = "the file of all ranks", .hdf5 = &hdf5, .write = write_with_others, .context = &f};
+    if (sp_run_object_get(run) == NULL || open_link(with, &link, &comm) < 0 ||
+        sp_hdf5_parse_options(compression, level, chunk_size, &hdf5) < 0) {
+        return NULL;
+    }
+    sp_run_object_refresh(run);
+    f.thread = PyEval_SaveThread();
+    const sp_status status = sp_run_object_finish(run, &options, NULL, &error);
+    PyEval_RestoreThread(f.thread);
+    PyObject *result = report_finish(&f, status, &error, files);
+    sp_profile_release(f.profile);
+    Py_XDECREF(link.raised);
+    Py_XDECREF(f.raised);
+    Py_XDECREF(f.name);
+    Py_XDECREF(f.path);
     return result;
 }
 
@@ -260,8 +369,11 @@ static PyMethodDef functions[] = {
     {"collect_ranks", collect_ranks, METH_VARARGS,
      "collect_ranks(profile, link) -> Profile of all ranks on rank 0, None on the others. Collective."},
     {"write_ranks", (PyCFunction)(void (*)(void))write_ranks, METH_VARARGS | METH_KEYWORDS,
-     "write_ranks(profile, path, link, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
+     "write_ranks(profile, path, link, *, compression='auto', level=None, chunk_size=None, run=None)\n--\n\n"
      "Write the profiles of all ranks to one file. Collective; a problem of any rank is raised on all of them."},
+    {"finish_ranks", (PyCFunction)(void (*)(void))finish_ranks, METH_VARARGS | METH_KEYWORDS,
+     "finish_ranks(run, link, meet, files, *, compression='auto', level=None, chunk_size=None)\n--\n\n"
+     "The calls of the run into the file of all ranks, and confirm them. Collective, with ranks that call write_ranks too."},
     {NULL, NULL, 0, NULL},
 };
 

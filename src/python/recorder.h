@@ -51,8 +51,8 @@ sp_run_object *sp_run_object_new(sp_run *run, sp_store *spool, PyObject *spool_p
 sp_run *sp_run_object_get(PyObject *object);
 
 /*
- * sp_run_finish of a Run's run, without the interpreter; options->first_call_id is filled in. SP_ERR_UNSUPPORTED: calls that were collected before
- * are not confirmed yet. Before it, names are brought up to date (sp_run_object_refresh), with the interpreter.
+ * sp_run_finish of a Run's run, without the interpreter; options->first_call_id and rank are filled in. SP_ERR_UNSUPPORTED: calls that were
+ * collected before are not confirmed yet. Before it, names are brought up to date (sp_run_object_refresh), with the interpreter.
  */
 sp_status sp_run_object_finish(PyObject *object, sp_finish_options *options, sp_profile **out, sp_error *error);
 void sp_run_object_refresh(PyObject *object);

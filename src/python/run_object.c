@@ -244,13 +244,17 @@ sp_status sp_run_object_finish(PyObject *self, sp_finish_options *options, sp_pr
     parts_lock(object);
     const bool collected = object->part_count > 0;
     options->first_call_id = object->next_call_id;
+    options->rank = object->rank;
     parts_unlock(object);
     if (collected) return SP_ERR_UNSUPPORTED;
-    const sp_status status = sp_run_finish(object->run, options, out, error);
+    sp_profile *profile;
+    const sp_status status = sp_run_finish(object->run, options, &profile, error);
     if (status != SP_OK) return status;
     parts_lock(object);
-    count_confirmed(object, *out);
+    count_confirmed(object, profile);
     parts_unlock(object);
+    if (out) *out = profile;
+    else sp_profile_release(profile);
     return SP_OK;
 }
 

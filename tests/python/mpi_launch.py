@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -66,3 +67,22 @@ class Launcher:
     def python(self, ranks: int, program: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
         """Run Python source text as ``ranks`` ranks."""
         return self.run(ranks, sys.executable, "-c", program, *arguments, **options)  # type: ignore[arg-type]
+
+
+def process_of(spool: Path) -> int:
+    """The number of the process that wrote a spool."""
+    return int(spool.name.split(".")[-2].split("-")[0])
+
+
+def wait_for_end(pid: int) -> None:
+    """Until a process of a job that was ended is there no more."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} goes on")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 
 import scope_profiler as sp
-from mpi_launch import Launcher
+from mpi_launch import Launcher, process_of, wait_for_end
 from scope_profiler.processes import align
 from shifted_clock import SHIM
 
@@ -129,6 +131,135 @@ except RuntimeError as error:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("track_threads") == 3
     assert not (tmp_path / "x.h5").exists()
+
+
+# Rank r records CALLS + 2 r calls, in pairs. It tells the peak of its memory before the end, behind it, and with its results read.
+MANY = """
+import json, sys
+from itertools import repeat
+import scope_profiler as sp
+
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
+
+path, calls, settings = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+with sp.session(return_results=True, verbose=False, file_path=path, **settings) as run:
+    from mpi4py import MPI
+    rank = MPI.COMM_WORLD.rank
+    outer, inner = sp.region("outer"), sp.region("inner")
+    for _ in repeat(None, calls // 2 + rank):
+        with outer:
+            with inner: pass
+    before = peak()
+results = run.results
+counts = {name: {r: results[name][r].num_calls for r in results[name].ranks} for name in results.region_names}
+print(json.dumps([rank, before, peak(), counts]) + "\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [{"output_mode": "auto"}, {"output_mode": "direct", "track_threads": True}, {"track_async": True}, {"output_mode": "parallel"}],
+    ids=["plain", "threads", "async", "parallel"],
+)
+def test_memory_is_flat_however_many_calls_a_rank_has(
+    mpi: Launcher, tmp_path: Path, settings: dict[str, object], soak: bool
+) -> None:
+    # 1.5 M calls are 36 to 48 MB of records, and were 60 to 84 MB of columns.
+    calls, ranks, path = (30_000_000 if soak else 1_500_000), 3, tmp_path / "many.h5"
+    done = mpi.python(ranks, MANY, str(path), str(calls), json.dumps(settings), timeout=1800)
+    assert done.returncode == 0, done.stderr
+    told = {rank: rest for rank, *rest in map(json.loads, done.stdout.splitlines())}
+    print(told)
+    for before, after, _ in told.values():
+        assert after - before < 24_000
+    wanted = {rank: calls // 2 + rank for rank in range(ranks)}
+    counts = {name: {int(rank): count for rank, count in there.items()} for name, there in told[0][2].items()}
+    assert counts == {"scope_profiler.session": dict.fromkeys(range(ranks), 1), "outer": wanted, "inner": wanted}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["many.h5"], "no spool and no temporary stays"
+    results, summary = sp.load(path), sp.read_h5_summary(path)
+    for rank in range(ranks):
+        outer, inner = results["outer"][rank], results["inner"][rank]
+        assert (inner.parent_ids == outer.call_ids).all()
+        assert (outer.start_times_ns <= inner.start_times_ns).all() and (inner.end_times_ns <= outer.end_times_ns).all()
+        lengths = inner.end_times_ns - inner.start_times_ns
+        stored = summary["inner"][rank]
+        assert round(stored.total_duration * 1e9) == lengths.sum()
+        assert (round(stored.min_duration * 1e9), round(stored.max_duration * 1e9)) == (lengths.min(), lengths.max())
+        assert stored.p99_duration * 1e9 == pytest.approx(numpy.percentile(lengths, 99))
+
+
+# Rank 1 has metadata of its calls, which is matched with them in memory; the others write from where they recorded.
+MIXED = """
+import sys
+import scope_profiler as sp
+with sp.session(return_results=True, verbose=False, file_path=sys.argv[1], track_threads=True) as run:
+    from mpi4py import MPI
+    rank = MPI.COMM_WORLD.rank
+    for i in range(rank):
+        with sp.region("a"): pass
+    with sp.metadata(rank=rank) if rank == 1 else sp.region("around"):
+        with sp.region("a"): pass
+"""
+
+
+def test_ranks_that_need_their_calls_in_memory_write_with_others_that_do_not(mpi: Launcher, tmp_path: Path) -> None:
+    path = tmp_path / "mixed.h5"
+    done = mpi.python(4, MIXED, str(path))
+    assert done.returncode == 0, done.stderr
+    results = sp.load(path)
+    around = {"around": {0: 1, 2: 1, 3: 1}}
+    assert counted(results) == {"scope_profiler.session": dict.fromkeys(range(4), 1), "a": {r: r + 1 for r in range(4)}, **around}
+    assert [list(results["a"][rank].event_metadata) for rank in range(4)] == [[{}], [{}, {"rank": 1}], [{}] * 3, [{}] * 4]
+    for rank in (2, 3):
+        assert results["a"][rank].parent_ids[-1] == results["around"][rank].call_ids[0]
+
+
+def test_calls_that_overlap_are_told_of_on_their_rank(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import sys, warnings
+import scope_profiler as sp
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+sp.setup(file_path=sys.argv[1])
+a, b = sp.region("a").__enter__(), sp.region("b")
+with b:
+    if rank == 1: a.__exit__(None, None, None)
+if rank != 1: a.__exit__(None, None, None)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    sp.finalize(verbose=False)
+assert [("overlap" in str(one.message)) for one in told] == [True] * (rank == 1), told
+"""
+    done = mpi.python(2, program, str(tmp_path / "o.h5"))
+    assert done.returncode == 0, done.stderr
+    assert counted(sp.load(tmp_path / "o.h5")) == {"a": {0: 1, 1: 1}, "b": {0: 1, 1: 1}}
+
+
+def test_an_end_without_new_calls_replaces_no_file(mpi: Launcher, tmp_path: Path) -> None:
+    program = """
+import sys
+import scope_profiler as sp
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+sp.setup(file_path=sys.argv[1], track_threads=True)
+if rank:
+    with sp.region("a"): pass
+def finalize():
+    results = sp.finalize(verbose=False, return_results=True)
+    assert results.is_root == (rank == 0) and results.num_ranks == 2
+    return list(results.region_names)
+assert finalize() == (["a"] if rank == 0 else [])
+sp.ProfileManager._state.stop()
+assert finalize() == []
+"""
+    path = tmp_path / "e.h5"
+    done = mpi.python(2, program, str(path))
+    assert done.returncode == 0, done.stderr
+    assert counted(sp.load(path)) == {"a": {1: 1}}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["e.h5"]
 
 
 def test_without_a_file_rank_0_has_all(mpi: Launcher, tmp_path: Path) -> None:
@@ -277,6 +408,81 @@ time.sleep(30)
         found[rank] = results["a"][rank].num_calls
         assert results.metadata["mpi_size"] == 3
     assert found == {0: 10, 1: 11, 2: 12}
+
+
+# Rank VICTIM is ended by the kernel at MOMENT, in parts of the time that such an end took before. Its launcher then ends the others.
+DYING = """
+import os, signal, sys, time
+import scope_profiler as sp
+from mpi4py import MPI
+comm, victim, moment = MPI.COMM_WORLD, int(sys.argv[2]), float(sys.argv[3])
+for name in ("first.h5", "second.h5", "run.h5"):
+    sp.setup(file_path=f"{sys.argv[1]}/{name}", track_threads=True)
+    for i in range(20_000 + comm.rank):
+        with sp.region("a"): pass
+    with sp.metadata(kind="b") if comm.rank == 2 else sp.region("around"):  # a rank that collects its calls in memory
+        with sp.region("b"): pass
+    comm.barrier()
+    began = time.perf_counter()
+    if name == "run.h5" and comm.rank == victim: signal.setitimer(signal.ITIMER_REAL, moment * took)
+    sp.finalize(verbose=False)
+    comm.barrier()
+    took = time.perf_counter() - began
+    sp.reset()
+"""
+
+
+def merged(directory: Path) -> Path:
+    """What every spool there holds, and the file of the ranks, if it is there, in one file."""
+    files = sorted(directory.glob("run.h5"))
+    for number, spool in enumerate(sorted(directory.glob("*.spool"))):
+        wait_for_end(process_of(spool))
+        file = directory / f"{number}.h5"
+        command = [sys.executable, "-m", "scope_profiler", "recover", "--keep", str(spool), "-o", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == (0 if file.exists() else 1), done.stderr
+        files += [file] * file.exists()
+    if len(files) > 1:
+        command = [sys.executable, "-m", "scope_profiler", "merge", *map(str, files), "-o", str(directory / "merged.h5")]
+        subprocess.run(command, check=True, capture_output=True)
+        return directory / "merged.h5"
+    return files[0]
+
+
+@pytest.mark.slow
+def test_ranks_that_die_while_they_write_their_file_lose_no_call_and_have_none_twice(
+    mpi: Launcher, tmp_path: Path, soak: bool
+) -> None:
+    chance = random.Random(mpi.name)
+    ends = set()
+    for number in range(200 if soak else 8):
+        ranks, directory = 3, tmp_path / str(number)
+        directory.mkdir()
+        victim, moment = chance.randrange(ranks), chance.uniform(0.01, 1.5)
+        mpi.python(ranks, DYING, str(directory), str(victim), str(moment))
+        ends.add(((directory / "run.h5").exists(), len(list(directory.glob("*.spool")))))
+        wanted = {"a": {rank: 20_000 + rank for rank in range(ranks)}, "b": dict.fromkeys(range(ranks), 1), "around": {0: 1, 1: 1}}
+        assert counted(sp.load(merged(directory))) == wanted, (number, victim, moment)
+    print(ends)
+    assert len(ends) > 1, ends
+
+
+def test_a_rank_that_is_killed_when_the_file_is_there_is_not_recovered_again(mpi: Launcher, tmp_path: Path) -> None:
+    """One that collects its calls in memory: between the file and its confirmation there is Python code."""
+    program = """
+import os, sys
+import scope_profiler as sp
+from mpi4py import MPI
+from scope_profiler.recording import Recording
+Recording._confirm = lambda *_: os.kill(os.getpid(), 9)
+sp.setup(file_path=sys.argv[1])
+for i in range(5):
+    with sp.metadata(kind="b"), sp.region("a"): pass
+sp.finalize(verbose=False)
+"""
+    mpi.python(2, program, str(tmp_path / "run.h5"))
+    assert list(tmp_path.glob("*.spool"))
+    assert counted(sp.load(merged(tmp_path))) == {"a": {0: 5, 1: 5}}
 
 
 def test_after_mpi_is_finalized_each_rank_writes_a_file_of_its_own(mpi: Launcher, tmp_path: Path) -> None:

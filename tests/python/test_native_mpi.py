@@ -10,13 +10,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import scope_profiler as sp
-from mpi_launch import Launcher
+from mpi_launch import Launcher, process_of, wait_for_end
 from native_code import SOURCES, WARNINGS, Library, trace_times
 
 pytestmark = [pytest.mark.uninstrumented, pytest.mark.beside]
@@ -304,14 +303,14 @@ def test_ranks_that_die_leave_their_calls_in_their_spools(programs: Programs, tm
             launcher.kill()
             launcher.wait()
             for spool in tmp_path.glob("*.spool"):
-                pid = int(spool.name.split(".")[-2].split("-")[0])
+                pid = process_of(spool)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         else:
             launcher.communicate(timeout=60)
             assert launcher.returncode != 0
     for spool in tmp_path.glob("*.spool"):
-        wait_for_end(int(spool.name.split(".")[-2].split("-")[0]))
+        wait_for_end(process_of(spool))
     results = sp.load(recovered(tmp_path, native))
     wanted = expected(ranks)
     wanted["work"] = {1: 2, 3: 4}
@@ -319,19 +318,6 @@ def test_ranks_that_die_leave_their_calls_in_their_spools(programs: Programs, tm
     assert {rank: {thread.name for thread in rows} >= {"helper"} for rank, rows in results.threads.items()} == {
         0: False, 1: True, 2: False, 3: True,
     }  # fmt: skip
-
-
-def wait_for_end(pid: int) -> None:
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        if state == "Z":
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"process {pid} goes on")
 
 
 @pytest.mark.slow
@@ -347,7 +333,7 @@ def test_ranks_that_die_while_they_write_their_file_lose_no_call_and_have_none_t
         with programs.mpi.start(ranks, str(programs.c()), str(directory / "run"), "die", str(victim), str(delay)) as launcher:
             launcher.communicate(timeout=60)
         for spool in directory.glob("*.spool"):
-            wait_for_end(int(spool.name.split(".")[-2].split("-")[0]))
+            wait_for_end(process_of(spool))
         ends.add(((directory / "run.h5").exists(), len(list(directory.glob("*.spool")))))
         assert counted(sp.load(recovered(directory, True))) == expected(ranks), (number, victim, delay)
     assert len(ends) > 1, ends

@@ -95,7 +95,7 @@ static void find_life(sp_lane_entry *lane, const sp_tracks *tracks, const lives 
     int64_t first = INT64_MAX, last = INT64_MIN, end;
     if (lane->track) {
         first = sp_tracks_call(tracks, tracks->calls[lane->track->first]).start_ns;
-        last = sp_track_end(tracks, lane->track);
+        last = lane->track->end_ns;
     }
     if (lane->task) {
         if (!first_step(lane->task, l, first, &lane->life_start)) return;

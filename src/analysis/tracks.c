@@ -121,6 +121,10 @@ static int by_lane(const void *left, const void *right)
 /* Put the calls of each lane together; they stay in call order. */
 static sp_status group_by_lane(sp_tracks *tracks, sp_error *error)
 {
+    if (!tracks->has_lanes) {
+        const sp_track only = {.lane = SP_LANE_UNKNOWN, .count = tracks->index.count};
+        return add_track(tracks, only) ? SP_OK : no_memory(error, tracks);
+    }
     int64_t low = INT64_MAX, high = INT64_MIN;
     for (uint64_t i = 0; i < tracks->index.count; i++) {
         const int64_t lane = lane_of(tracks, (uint32_t)i);
@@ -155,6 +159,12 @@ failed:
 
 /* -- overlaps --------------------------------------------------------------------------------------------------------- */
 
+/* Whether a call is over before another one of its lane starts. Calls that start together nest, also where the first has no length. */
+static inline bool is_over(int64_t start, int64_t end, int64_t next_start)
+{
+    return end <= next_start && start != next_start;
+}
+
 /*
  * Spread the calls of one lane over tracks. Each track has a stack of open calls; a call fits on a track whose innermost
  * open call encloses it, or that has none. Only the first tracks are tried. The others hold one call at a time, and a heap
@@ -184,7 +194,7 @@ typedef struct spreader {
 static bool fits(spreader *s, uint32_t track, int64_t start, int64_t end)
 {
     uint32_t top = s->top[track];
-    while (top != SP_NO_CALL && s->calls[top].end <= start && s->calls[top].start != start) top = s->calls[top].below;
+    while (top != SP_NO_CALL && is_over(s->calls[top].start, s->calls[top].end, start)) top = s->calls[top].below;
     s->top[track] = top;
     return top == SP_NO_CALL || s->calls[top].end >= end;
 }
@@ -259,6 +269,7 @@ static bool spread_calls(spreader *s, const sp_tracks *tracks, const sp_track *l
 static bool split_lane(sp_tracks *tracks, const spreader *s, size_t number)
 {
     const uint64_t first = tracks->tracks[number].first;
+    const size_t added = tracks->track_count; /* where the extra ones are */
     const uint32_t count = (uint32_t)tracks->tracks[number].count;
     uint32_t *moved = malloc(count * sizeof *moved);
     uint64_t *ends = calloc((size_t)s->count + 1, sizeof *ends); /* [t + 1] becomes where track t ends */
@@ -267,11 +278,16 @@ static bool split_lane(sp_tracks *tracks, const spreader *s, size_t number)
     for (uint32_t t = 0; t < s->count; t++) {
         const uint64_t size = ends[t + 1];
         ends[t + 1] += ends[t];
-        const sp_track part = {tracks->tracks[number].lane, t, first + ends[t], size};
+        const sp_track part = {tracks->tracks[number].lane, t, first + ends[t], size, INT64_MIN};
         if (t == 0) tracks->tracks[number] = part;
         else if (add_track(tracks, part) == NULL) goto failed;
     }
-    for (uint32_t i = 0; i < count; i++) moved[ends[s->calls[i].track]++] = tracks->calls[first + i];
+    for (uint32_t i = 0; i < count; i++) {
+        const spread_call *call = &s->calls[i];
+        sp_track *track = &tracks->tracks[call->track == 0 ? number : added + call->track - 1];
+        if (call->end > track->end_ns) track->end_ns = call->end;
+        moved[ends[call->track]++] = tracks->calls[first + i];
+    }
     memcpy(tracks->calls + first, moved, count * sizeof *moved);
     free(moved);
     free(ends);
@@ -293,21 +309,38 @@ static bool spread_lane(sp_tracks *tracks, size_t number)
     return ok;
 }
 
-/* Whether the calls of a track nest. SP_ERR_NESTING if not. */
-static sp_status check_track(const sp_tracks *tracks, const sp_track *track)
+typedef struct open_span {
+    int64_t start, end;
+} open_span;
+
+static bool make_room_for_span(open_span **open, size_t depth, size_t *room)
 {
-    sp_walk walk;
-    sp_walk_begin(&walk, tracks, track);
-    sp_status status;
-    sp_walk_event event;
-    do {
-        status = sp_walk_next(&walk, &event);
-        const bool overlaps = status == SP_OK && event.opens && event.depth > 0 &&
-                              walk.open[event.depth - 1].end_ns < event.call.end_ns;
-        if (overlaps) status = SP_ERR_NESTING;
-    } while (status == SP_OK);
-    sp_walk_end(&walk);
-    return status == SP_ERR_NOT_FOUND ? SP_OK : status;
+    if (depth < *room) return true;
+    const size_t larger = *room ? 2 * *room : 64;
+    open_span *grown = realloc(*open, larger * sizeof *grown);
+    if (grown == NULL) return false;
+    *open = grown;
+    *room = larger;
+    return true;
+}
+
+/* Whether the calls of a track nest, and when the last of them ends. SP_ERR_NESTING if not. */
+static sp_status check_track(const sp_tracks *tracks, sp_track *track)
+{
+    open_span *open = NULL;
+    size_t depth = 0, room = 0;
+    sp_status status = SP_OK;
+    track->end_ns = INT64_MIN;
+    for (uint64_t i = 0; status == SP_OK && i < track->count; i++) {
+        const sp_call call = sp_tracks_call(tracks, tracks->calls[track->first + i]);
+        while (depth > 0 && is_over(open[depth - 1].start, open[depth - 1].end, call.start_ns)) depth--;
+        if (depth > 0 && open[depth - 1].end < call.end_ns) status = SP_ERR_NESTING;
+        else if (!make_room_for_span(&open, depth, &room)) status = SP_ERR_NO_MEMORY;
+        else open[depth++] = (open_span){call.start_ns, call.end_ns};
+        if (call.end_ns > track->end_ns) track->end_ns = call.end_ns;
+    }
+    free(open);
+    return status;
 }
 
 static sp_status spread_overlaps(sp_tracks *tracks, sp_error *error)
@@ -348,16 +381,6 @@ bool sp_calls_range(const sp_profile *profile, const uint32_t *ranks, size_t ran
         }
     }
     return *start_ns <= *end_ns;
-}
-
-int64_t sp_track_end(const sp_tracks *tracks, const sp_track *track)
-{
-    int64_t end = INT64_MIN;
-    for (uint64_t i = track->first; i < track->first + track->count; i++) {
-        const int64_t this = sp_tracks_call(tracks, tracks->calls[i]).end_ns;
-        if (this > end) end = this;
-    }
-    return end;
 }
 
 sp_status sp_tracks_make(sp_tracks *tracks, const sp_profile *profile, uint32_t rank, const bool *visible,
@@ -410,17 +433,8 @@ static bool open_call(sp_walk *walk)
         walk->open = larger;
         walk->size = size;
     }
-    walk->open[walk->depth] = (struct sp_walk_open){walk->call.end_ns, walk->call.row, walk->tracks->calls[walk->next]};
+    walk->open[walk->depth] = (struct sp_walk_open){walk->call.start_ns, walk->call.end_ns, walk->call.row, walk->tracks->calls[walk->next]};
     return true;
-}
-
-/* Whether the innermost open call is over before the next one opens. */
-static bool is_over(const sp_walk *walk)
-{
-    const struct sp_walk_open *top = &walk->open[walk->depth - 1];
-    if (walk->next == walk->end) return true;
-    if (top->end_ns != walk->call.start_ns) return top->end_ns < walk->call.start_ns;
-    return sp_tracks_call(walk->tracks, top->call).start_ns != walk->call.start_ns;
 }
 
 sp_status sp_walk_next(sp_walk *walk, sp_walk_event *event)
@@ -429,8 +443,9 @@ sp_status sp_walk_next(sp_walk *walk, sp_walk_event *event)
         walk->call = sp_tracks_call(walk->tracks, walk->tracks->calls[walk->next]);
         walk->looked = true;
     }
-    if (walk->depth > 0 && is_over(walk)) {
-        const struct sp_walk_open *top = &walk->open[--walk->depth];
+    const struct sp_walk_open *const top = walk->depth > 0 ? &walk->open[walk->depth - 1] : NULL;
+    if (top && (walk->next == walk->end || is_over(top->start_ns, top->end_ns, walk->call.start_ns))) {
+        walk->depth--;
         event->opens = false;
         event->number = top->call;
         event->at = top->end_ns;

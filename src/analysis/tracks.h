@@ -17,7 +17,8 @@
 typedef struct sp_track {
     int64_t lane;   /* SP_LANE_UNKNOWN too when the rank has no lanes */
     uint32_t extra; /* 0: the lane's own track; else its nth extra one */
-    uint64_t first, count; /* into calls */
+    uint64_t first, count; /* into calls; the first one starts the track */
+    int64_t end_ns;        /* when the last one ends */
 } sp_track;
 
 typedef struct sp_tracks {
@@ -61,9 +62,6 @@ static inline sp_call sp_tracks_call(const sp_tracks *tracks, uint32_t number)
     return (sp_call){row, own, row->first + own, start, end < start ? start : end};
 }
 
-/* When the last call of a track ends; the first one starts it. */
-int64_t sp_track_end(const sp_tracks *tracks, const sp_track *track);
-
 /*
  * Walk a track: calls open and close in the order in which that happened, so that times never go back. A call that closes
  * comes with its end as `at`.
@@ -72,7 +70,7 @@ typedef struct sp_walk {
     const sp_tracks *tracks;
     uint64_t next, end;
     struct sp_walk_open {
-        int64_t end_ns;
+        int64_t start_ns, end_ns;
         const sp_row *row;
         uint32_t call;
     } *open;

@@ -100,7 +100,7 @@ static sp_status write_profile(writer *w, const sp_tracks *tracks, sp_lane_names
     SP_OUTPUT_LITERAL(out, ",\"unit\":\"seconds\",\"startValue\":");
     write_time(w, sp_tracks_call(tracks, tracks->calls[track->first]).start_ns);
     SP_OUTPUT_LITERAL(out, ",\"endValue\":");
-    write_time(w, sp_track_end(tracks, track));
+    write_time(w, track->end_ns);
     SP_OUTPUT_LITERAL(out, ",\"events\":[");
     status = write_events(w, tracks, track);
     w->profile_count++;

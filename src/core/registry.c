@@ -121,6 +121,7 @@ static void after_fork_in_child(void)
             if (atomic_load(&log->thread) == sp_this_thread && sp_this_thread != NULL) continue;
             log->orphaned = true;
             log->row->released = true;
+            log->row->cpu_due = false;
             sp_tally_orphan(log);
             atomic_store(&log->thread, NULL);
         }
@@ -130,6 +131,7 @@ static void after_fork_in_child(void)
     if (sp_this_thread) {
         sp_this_thread->next = sp_this_thread->previous = NULL;
         sp_this_thread->native_id = sp_platform_thread_id();
+        sp_this_thread->met_at_start = false; /* the first thread of a process may end with it, untold */
     }
 }
 
@@ -263,12 +265,23 @@ static void free_dropped_logs(sp_thread *thread)
 
 /* ---- threads ---- */
 
-/* With the run's lock held. */
+int64_t sp_thread_row_cpu_ns(sp_thread_row *row)
+{
+    if (row->released && !row->cpu_due) return row->cpu_ns;
+    /* A thread whose CPU time is due is still there: it would have read it, with this lock. */
+    const int64_t cpu = sp_platform_thread_cpu_ns(row->native_id);
+    if (cpu >= 0) row->cpu_ns = cpu;
+    row->cpu_due = false; /* who has read the last one reads no other */
+    return row->cpu_ns;
+}
+
+/* With the run's lock held. `cpu` -1: it is due. */
 static void row_finish(sp_log *log, sp_ticks now, int64_t cpu)
 {
     sp_thread_row *row = log->row;
     row->end = now;
-    if (cpu >= 0) row->cpu_ns = cpu;
+    row->cpu_ns = cpu;
+    row->cpu_due = cpu < 0;
     row->released = true;
     if (now >= log->run->timeline.due) sp_timeline_anchor(&log->run->timeline, 0);
     sp_note_anchors(log->run);
@@ -279,7 +292,7 @@ void sp_thread_finish(void)
 {
     sp_thread *thread = sp_this_thread;
     if (thread == NULL) return;
-    const int64_t cpu = sp_platform_own_cpu_ns();
+    const int64_t cpu = thread->met_at_start ? -1 : sp_platform_own_cpu_ns();
     for (sp_log *log = thread->logs; log; log = log->next_of_thread) {
         const sp_ticks now = sp_clock_read();
         pthread_mutex_lock(&log->run->lock);
@@ -302,11 +315,21 @@ static void make_hot(sp_thread *thread, sp_log *log)
     }
 }
 
-/* The thread's CPU time, read when it is first asked for: a system call that most ends do without. */
+/* The thread's CPU time, read when it is first asked for: a slow system call. */
 static int64_t cpu_once(int64_t *cpu)
 {
     if (*cpu < 0) *cpu = sp_platform_own_cpu_ns();
     return *cpu;
+}
+
+/*
+ * Whether a log whose thread has ended can go at once: nothing was ever recorded in it, and it is the newest, so it is found. Other such
+ * logs wait for a collection. Memory that has just been used makes the next thread's log faster. With the run's lock.
+ */
+static bool log_is_superfluous(const sp_log *log)
+{
+    const bool used = log->tail || log->tally || log->probe || atomic_load_explicit(&log->lost, memory_order_relaxed);
+    return !used && log->run->logs == log;
 }
 
 /* The destructor of the thread's key: plain C, no interpreter. */
@@ -328,14 +351,16 @@ static void thread_end(void *record)
             row_finish(log, sp_clock_read(), cpu_once(&cpu));
         } else if (log->left_at > log->row->end) {
             row_finish(log, log->left_at, cpu_once(&cpu));
+        } else if (log->row->cpu_due) {
+            row_finish(log, log->row->end, cpu_once(&cpu));
         }
         if (log->probe && run->probe->operations->thread_gone) run->probe->operations->thread_gone(run->probe, log);
         log->orphaned = true;
         atomic_store(&log->thread, NULL);
-        const bool dropped = run->dropped;
-        if (dropped) unlink_from_run(log);
+        const bool goes = run->dropped || log_is_superfluous(log);
+        if (goes) unlink_from_run(log);
         pthread_mutex_unlock(&run->lock);
-        if (dropped) sp_log_free(log);
+        if (goes) sp_log_free(log);
     }
     if (thread->previous) thread->previous->next = thread->next;
     else threads = thread->next;
@@ -358,15 +383,14 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-sp_thread *sp_thread_current(void)
+static sp_thread *thread_new(const sp_thread_start *start)
 {
-    if (sp_this_thread) return sp_this_thread;
     pthread_once(&prepared, prepare);
     sp_thread *thread = calloc(1, sizeof *thread);
     if (thread == NULL) return NULL;
-    thread->native_id = sp_platform_thread_id();
+    thread->native_id = start && start->native_id >= 0 ? start->native_id : sp_platform_thread_id();
     thread->handle = pthread_self();
-    if (key_made) pthread_setspecific(thread_key, thread);
+    thread->met_at_start = key_made && pthread_setspecific(thread_key, thread) == 0 && start != NULL;
     pthread_mutex_lock(&registry);
     thread->serial = ++last_serial;
     thread->next = threads;
@@ -375,6 +399,11 @@ sp_thread *sp_thread_current(void)
     pthread_mutex_unlock(&registry);
     sp_this_thread = thread;
     return thread;
+}
+
+sp_thread *sp_thread_current(void)
+{
+    return sp_this_thread ? sp_this_thread : thread_new(NULL);
 }
 
 sp_thread *sp_thread_of_serial(uint64_t serial)
@@ -468,21 +497,19 @@ static sp_run *run_of_token(uint64_t token)
     return NULL;
 }
 
-/* Whether the calling thread only begins: it has burned next to nothing, and asking the system costs as much as the rest of its row. */
-static _Thread_local bool thread_is_starting;
-
 static int64_t cpu_so_far(void)
 {
     const int64_t cpu = sp_platform_own_cpu_ns();
     return cpu < 0 ? 0 : cpu;
 }
 
-static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
+static bool row_add(sp_run *run, sp_thread *thread, sp_log *log, const sp_thread_start *start)
 {
-    /* The front end is about to name it; the system is asked only if it does not. */
+    /* The front end has named it, or is about to; the system is asked only if it does not. */
     char name[32] = "";
-    if (front_end.thread_registered == NULL) sp_platform_thread_name(name, sizeof name);
-    sp_thread_row *row = sp_thread_row_new(run, name);
+    const bool described_later = start == NULL && front_end.thread_registered && run->tracks_threads;
+    if (start == NULL && front_end.thread_registered == NULL) sp_platform_thread_name(name, sizeof name);
+    sp_thread_row *row = sp_thread_row_new(run, start ? start->name : name);
     if (row == NULL) return false;
     row->ident = (int64_t)(uintptr_t)thread->handle;
     row->native_id = thread->native_id;
@@ -492,13 +519,16 @@ static bool row_add(sp_run *run, sp_thread *thread, sp_log *log)
         row->start = run->started;
         row->cpu_before_ns = run->opener_cpu_ns > 0 ? run->opener_cpu_ns : 0;
         run->opener = 0;
-    } else if (!thread_is_starting) {
+    } else if (start == NULL) {
         row->cpu_before_ns = cpu_so_far();
+    }
+    if (start) {
+        row->daemon = start->daemon;
+        row->named = true;
     }
     if (row->start >= run->timeline.due) sp_timeline_anchor(&run->timeline, 0);
     sp_note_anchors(run);
-    /* Who names it notes it too. */
-    if (front_end.thread_registered == NULL || !run->tracks_threads) sp_note_thread(run, row);
+    if (!described_later) sp_note_thread(run, row); /* who names it notes it too */
     run->row_count++;
     log->row = row;
     return true;
@@ -531,7 +561,7 @@ static void own(sp_thread *thread, sp_log *log)
 }
 
 /* With the registry's lock held. */
-static sp_log *log_new(sp_run *run, sp_thread *thread)
+static sp_log *log_new(sp_run *run, sp_thread *thread, const sp_thread_start *start)
 {
     pthread_mutex_lock(&run->lock);
     sp_log *log = run->sums ? log_inherit(run, thread) : NULL;
@@ -542,7 +572,7 @@ static sp_log *log_new(sp_run *run, sp_thread *thread)
     }
     log = calloc(1, sizeof *log);
     if (log) log->run = run;
-    if (log == NULL || (run->sums && !sp_tally_new(log)) || (run->probe && !sp_log_probe_new(log)) || !row_add(run, thread, log)) {
+    if (log == NULL || (run->sums && !sp_tally_new(log)) || (run->probe && !sp_log_probe_new(log)) || !row_add(run, thread, log, start)) {
         pthread_mutex_unlock(&run->lock);
         if (log) sp_tally_free(log);
         if (log) sp_log_probe_free(log);
@@ -576,20 +606,25 @@ static void name_by_system(sp_log *log)
     sp_run_describe_thread(log->run, log->row, name, log->row->ident, log->row->daemon);
 }
 
-static SP_NOINLINE sp_log *log_make(uint64_t token)
+/* NULL: there is no such run any more, or no memory. */
+static sp_log *log_of_run(sp_thread *thread, uint64_t token, const sp_thread_start *start)
 {
-    sp_thread *thread = sp_thread_current();
-    if (thread == NULL) return NULL;
-    sp_log *log = NULL;
     pthread_mutex_lock(&registry);
     free_dropped_logs(thread);
     sp_run *run = run_of_token(token);
-    if (run) log = log_new(run, thread);
+    sp_log *log = run ? log_new(run, thread, start) : NULL;
     if (log) make_hot(thread, log);
     pthread_mutex_unlock(&registry);
+    return log;
+}
+
+static SP_NOINLINE sp_log *log_make(uint64_t token)
+{
+    sp_thread *thread = sp_thread_current();
+    sp_log *log = thread ? log_of_run(thread, token, NULL) : NULL;
     if (log == NULL || front_end.thread_registered == NULL) return log;
     /* The front end may run code of the application, which may record, or even drop the run. */
-    front_end.thread_registered(run, log->row);
+    front_end.thread_registered(log->run, log->row);
     log = own_log(thread, token);
     if (log == NULL) return NULL;
     make_hot(thread, log);
@@ -616,12 +651,10 @@ sp_log *sp_run_log(sp_run *run)
     return sp_log_current(run->token);
 }
 
-sp_log *sp_run_log_at_start(sp_run *run)
+bool sp_run_thread_starts(sp_run *run, const sp_thread_start *start)
 {
-    thread_is_starting = true;
-    sp_log *log = sp_run_log(run);
-    thread_is_starting = false;
-    return log;
+    sp_thread *thread = sp_this_thread ? sp_this_thread : thread_new(start);
+    return thread && own_log(thread, run->token) == NULL && log_of_run(thread, run->token, start);
 }
 
 void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, int64_t ident, bool daemon)

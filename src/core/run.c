@@ -601,10 +601,7 @@ uint64_t sp_run_lost(const sp_run *run)
 void sp_run_sample_threads(sp_run *run)
 {
     for (size_t i = 0; i < run->row_count; i++) {
-        sp_thread_row *row = run->rows[i];
-        if (row->released) continue;
-        const int64_t cpu = sp_platform_thread_cpu_ns(row->native_id);
-        if (cpu >= 0) row->cpu_ns = cpu;
+        sp_thread_row_cpu_ns(run->rows[i]);
     }
 }
 

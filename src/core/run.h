@@ -138,14 +138,31 @@ sp_thread *sp_thread_current(void);
 
 /* The calling thread's log of an open run, made on first use (this registers the thread); NULL when the run is gone. */
 sp_log *sp_run_log(sp_run *run);
-/* The same for a thread that is just starting: all the CPU time of its life belongs to the run. */
-sp_log *sp_run_log_at_start(sp_run *run);
+
+/* What the front end knows of a thread that is just starting. */
+typedef struct sp_thread_start {
+    const char *name; /* copied */
+    int64_t native_id; /* -1: not known */
+    bool daemon;
+} sp_thread_start;
+
+/*
+ * The same for a thread that is just starting: all the CPU time of its life belongs to the run. It is described already, so the front end
+ * is not called to do it. False: it has a row there, or the run is gone.
+ */
+bool sp_run_thread_starts(sp_run *run, const sp_thread_start *start);
 
 /* Name and kind of a row as the front end knows them. `name` is copied; NULL keeps the old one. */
 void sp_run_describe_thread(sp_run *run, sp_thread_row *row, const char *name, int64_t ident, bool daemon);
 
-/* The calling thread is about to end: its rows of every run get end and CPU time now. It may still record. */
+/*
+ * The calling thread is about to end: its rows of every run get end and CPU time now. It may still record. Others wait for it, and reading
+ * CPU time is most of what there is to do: of a thread that began in a run it is left for later, and is there for whoever asks.
+ */
 void sp_thread_finish(void);
+
+/* CPU time of a row's thread, as it is now or was in the end; -1: not known. With run->lock held. */
+int64_t sp_thread_row_cpu_ns(sp_thread_row *row);
 
 /*
  * Called on a thread when it gets a row in a run, with no lock held, so that the front end can describe it, be the run one

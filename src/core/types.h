@@ -130,6 +130,7 @@ typedef struct sp_thread_row {
     bool daemon;
     bool named;    /* the front end knows a better name than the system's */
     bool released; /* its thread is gone: end and cpu are final */
+    bool cpu_due;  /* but cpu: its thread reads it when nothing waits for it any more, or before that whoever asks */
     int64_t ident, native_id;
     sp_ticks start, end; /* end == 0: alive */
     int64_t cpu_ns;      /* of the thread's whole life: final once released, else as last sampled */
@@ -196,6 +197,7 @@ struct sp_thread {
     _Atomic(void *) mail;   /* native front end: ends of its calls that other threads sent */
     void *fiber;            /* native front end: the lane that holds the thread, or NULL */
     uint64_t serial;        /* never used again in the process */
+    bool met_at_start;      /* it began in a run, and its record is told of its very end */
     sp_log *logs;    /* all of them (this thread only) */
     int64_t native_id;
     pthread_t handle;

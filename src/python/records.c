@@ -403,8 +403,7 @@ static PyObject *thread_get(PyObject *self, void *closure)
     case THREAD_CPU:
         if (run) {
             pthread_mutex_lock(&run->lock);
-            const int64_t cpu = row->released ? -1 : sp_platform_thread_cpu_ns(row->native_id);
-            if (cpu >= 0) row->cpu_ns = cpu;
+            sp_thread_row_cpu_ns(row);
             pthread_mutex_unlock(&run->lock);
         }
         return PyLong_FromLongLong(row->cpu_ns);

@@ -11,13 +11,14 @@
  */
 #include <string.h>
 
+#include "python/delegate.h"
 #include "python/function_tracer.h"
 #include "python/greenlets.h"
 #include "python/recorder.h"
 
 static PyTypeObject *hook_type, *end_type;
 static PyObject *end_key; /* of the thread state's dict */
-static PyObject *threading_key, *active_key, *name_key, *daemon_key; /* made once: a thread's life is short against a look-up of new texts */
+static PyObject *threading_key, *active_key, *name_key, *daemon_key, *native_id_key; /* made once: a look-up of new texts takes longer */
 
 /* ---- the end of a thread ---- */
 
@@ -60,18 +61,23 @@ static PyObject *storable_bytes(PyObject *name)
     return bytes;
 }
 
+/* A name as it is stored, in UTF-8; NULL without an exception: there is none. *kept is let go of behind its last use. */
+static const char *storable_name(PyObject *name, PyObject **kept)
+{
+    Py_ssize_t size = 0;
+    *kept = NULL;
+    const char *text = name ? PyUnicode_AsUTF8AndSize(name, &size) : NULL;
+    if (name == NULL || (text && strlen(text) == (size_t)size)) return text;
+    PyErr_Clear();
+    *kept = storable_bytes(name);
+    return *kept ? PyBytes_AS_STRING(*kept) : NULL;
+}
+
 static void describe(sp_run *run, sp_thread_row *row, PyObject *thread, int64_t ident)
 {
-    PyObject *name = name_of(thread), *bytes = NULL;
-    Py_ssize_t size = 0;
-    const char *text = name ? PyUnicode_AsUTF8AndSize(name, &size) : NULL;
-    if (name && (text == NULL || strlen(text) != (size_t)size)) {
-        PyErr_Clear();
-        bytes = storable_bytes(name);
-        text = bytes ? PyBytes_AS_STRING(bytes) : NULL;
-    }
-    sp_run_describe_thread(run, row, text, ident, is_daemon(thread));
-    Py_XDECREF(bytes);
+    PyObject *name = name_of(thread), *kept;
+    sp_run_describe_thread(run, row, storable_name(name, &kept), ident, is_daemon(thread));
+    Py_XDECREF(kept);
     Py_XDECREF(name);
 }
 
@@ -88,12 +94,11 @@ static void end_dealloc(PyObject *self)
 {
     sp_thread_end *end = (sp_thread_end *)self;
     if (pthread_equal(end->owner, pthread_self())) {
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
+        const sp_pending pending = sp_pending_take();
         describe_end(end->thread);
         sp_thread_finish();
         sp_region_forget_pending();
-        PyErr_Restore(type, value, traceback);
+        sp_pending_restore(pending);
     }
     PyTypeObject *own = Py_TYPE(self);
     Py_XDECREF(end->thread);
@@ -101,17 +106,23 @@ static void end_dealloc(PyObject *self)
     Py_DECREF(own);
 }
 
+/* The calling thread among threading's _active, which is let go of; NULL without an exception: it is not there. A new reference. */
+static PyObject *own_among(PyObject *active)
+{
+    PyObject *ident = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
+    PyObject *thread = active && ident && PyDict_Check(active) ? sp_dict_get(active, ident) : NULL;
+    Py_XDECREF(ident);
+    Py_XDECREF(active);
+    if (thread == NULL) PyErr_Clear();
+    return thread;
+}
+
 /* threading's object for the calling thread, or None; a new reference, never NULL. Nothing is created. */
 static PyObject *current_thread_object(void)
 {
-    PyObject *threading = Py_XNewRef(PyDict_GetItemWithError(PyImport_GetModuleDict(), threading_key));
-    PyObject *active = threading ? PyObject_GetAttr(threading, active_key) : NULL;
-    PyObject *ident = PyLong_FromUnsignedLong(PyThread_get_thread_ident());
-    PyObject *thread = active && ident && PyDict_Check(active) ? Py_XNewRef(PyDict_GetItemWithError(active, ident)) : NULL;
-    Py_XDECREF(ident);
-    Py_XDECREF(active);
+    PyObject *threading = sp_dict_get(PyImport_GetModuleDict(), threading_key);
+    PyObject *thread = own_among(threading ? PyObject_GetAttr(threading, active_key) : NULL);
     Py_XDECREF(threading);
-    PyErr_Clear();
     return thread ? thread : Py_NewRef(Py_None);
 }
 
@@ -145,19 +156,24 @@ void sp_thread_watch_end(void)
     Py_DECREF(thread);
 }
 
+/* Everything else that a run has to do on a thread that is new to it. */
+static void watch_thread(sp_run *run, PyObject *thread)
+{
+    watch_end(thread);
+    if (run->tracks_tasks && atomic_load(&run->follows)) sp_greenlets_watch_thread(run);
+    sp_function_tracer_thread(run);
+}
+
 /* Called by the core on a thread that has just got a row. It may be a native thread, without the interpreter. */
 static void thread_registered(sp_run *run, sp_thread_row *row)
 {
     if (!Py_IsInitialized() || sp_python_finalizing() || !PyGILState_Check()) return;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    const sp_pending pending = sp_pending_take();
     PyObject *thread = current_thread_object();
     if (run->tracks_threads) describe(run, row, thread, (int64_t)PyThread_get_thread_ident());
-    watch_end(thread);
+    watch_thread(run, thread);
     Py_DECREF(thread);
-    if (run->tracks_tasks && atomic_load(&run->follows)) sp_greenlets_watch_thread(run);
-    sp_function_tracer_thread(run);
-    PyErr_Restore(type, value, traceback);
+    sp_pending_restore(pending);
 }
 
 void sp_thread_names_refresh(sp_run *run)
@@ -191,6 +207,7 @@ void sp_thread_names_refresh(sp_run *run)
 typedef struct sp_hook {
     PyObject_HEAD
     sp_run_object *run;
+    PyObject *names;    /* threading's dict */
     PyObject *previous; /* what threading had before: a function of the application, another hook, or None */
     _Atomic(bool) removed;
 } sp_hook;
@@ -214,13 +231,44 @@ static PyObject *application_hook(PyObject *hook)
     return object;
 }
 
+/* The system's number of a thread, as threading knows it; -1: it does not. */
+static int64_t native_id_of(PyObject *thread)
+{
+    PyObject *number = PyObject_GetAttr(thread, native_id_key);
+    const int64_t id = number && PyLong_CheckExact(number) ? (int64_t)PyLong_AsLongLong(number) : -1;
+    if (id < 0) PyErr_Clear();
+    Py_XDECREF(number);
+    return id;
+}
+
+/*
+ * The calling thread is just starting. Whoever started it is waking up meanwhile and waits for the interpreter then, which costs more
+ * than all of this: so it is short.
+ */
+static void meet(const sp_hook *hook)
+{
+    sp_run *run = hook->run->run;
+    PyObject *thread = own_among(sp_dict_get(hook->names, active_key));
+    PyObject *name = thread ? name_of(thread) : NULL, *kept;
+    const char *text = storable_name(name, &kept);
+    if (text == NULL) {
+        sp_run_log(run); /* a thread of its own kind: it is described like any other */
+    } else {
+        const sp_thread_start start = {.name = text, .native_id = native_id_of(thread), .daemon = is_daemon(thread)};
+        if (sp_run_thread_starts(run, &start)) watch_thread(run, thread);
+    }
+    Py_XDECREF(kept);
+    Py_XDECREF(name);
+    Py_XDECREF(thread);
+}
+
 /* Asked on a thread that is just starting. */
 static int hook_bool(PyObject *self)
 {
     PyObject *object = Py_NewRef(self);
     while (is_hook(object)) {
         const sp_hook *hook = (sp_hook *)object;
-        if (!hook->removed && !hook->run->run->inherited) sp_run_log_at_start(hook->run->run);
+        if (!hook->removed && !hook->run->run->inherited) meet(hook);
         Py_SETREF(object, behind(object));
     }
     const int truth = PyObject_IsTrue(object);
@@ -246,6 +294,7 @@ static int hook_traverse(PyObject *self, visitproc visit, void *arg)
     sp_hook *hook = (sp_hook *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT((PyObject *)hook->run);
+    Py_VISIT(hook->names);
     Py_VISIT(hook->previous);
     return 0;
 }
@@ -262,6 +311,7 @@ static void hook_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     Py_XDECREF((PyObject *)hook->run);
+    Py_XDECREF(hook->names);
     Py_XDECREF(hook->previous);
     type->tp_free(self);
     Py_DECREF(type);
@@ -270,12 +320,14 @@ static void hook_dealloc(PyObject *self)
 PyObject *sp_thread_hook_install(sp_run_object *run)
 {
     PyObject *threading = PyImport_ImportModule("threading");
-    sp_hook *hook = threading ? PyObject_GC_New(sp_hook, hook_type) : NULL;
+    PyObject *names = threading ? PyModule_GetDict(threading) : NULL;
+    sp_hook *hook = names ? PyObject_GC_New(sp_hook, hook_type) : NULL;
     if (hook == NULL) {
         Py_XDECREF(threading);
         return NULL;
     }
     hook->run = (sp_run_object *)Py_NewRef((PyObject *)run);
+    hook->names = Py_NewRef(names);
     hook->removed = false;
     SP_BEGIN_CHANGE();
     hook->previous = PyObject_GetAttrString(threading, "_profile_hook");
@@ -368,7 +420,8 @@ int sp_python_add_thread_hook(PyObject *module)
     active_key = PyUnicode_InternFromString("_active");
     name_key = PyUnicode_InternFromString("_name");
     daemon_key = PyUnicode_InternFromString("_daemonic");
-    if (!hook_type || !end_type || !end_key || !threading_key || !active_key || !name_key || !daemon_key) return -1;
+    native_id_key = PyUnicode_InternFromString("_native_id");
+    if (!hook_type || !end_type || !end_key || !threading_key || !active_key || !name_key || !daemon_key || !native_id_key) return -1;
     sp_front_end_set(&front_end);
     return 0;
 }

@@ -264,6 +264,91 @@ static void recording_in_the_last_destructors_is_safe(void **state)
     pthread_key_delete(late_key);
 }
 
+/* ---- threads that a front end meets at their first moment ---- */
+
+static void do_start(void *with)
+{
+    const sp_thread_start start = {.name = "worker", .native_id = -1, .daemon = true};
+    sp_run *run = with;
+    const size_t rows = run->row_count;
+    assert_true(sp_run_thread_starts(run, &start));
+    assert_false(sp_run_thread_starts(run, &start)); /* it is known */
+    assert_int_equal(run->row_count, rows + 1);
+}
+
+static int64_t cpu_of_row(recording *of, size_t row)
+{
+    pthread_mutex_lock(&of->run->lock);
+    const int64_t cpu = sp_thread_row_cpu_ns(of->run->rows[row]);
+    pthread_mutex_unlock(&of->run->lock);
+    return cpu;
+}
+
+static void a_thread_that_starts_is_described_at_once(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, false);
+    puppet *thread = puppet_new();
+    clock_at(110);
+    puppet_do(thread, do_start, of->run);
+    const sp_thread_row *row = of->run->rows[0];
+    assert_string_equal(row->name, "worker");
+    assert_true(row->daemon);
+    assert_int_equal(row->start, 110);
+    assert_int_equal(row->cpu_before_ns, 0);
+    assert_true(row->native_id > 0 && row->native_id != sp_platform_thread_id());
+    puppet_end(thread);
+    record_end(of);
+}
+
+/* Reading it takes long, so it is left for after the announced end: the row has it whoever asks, and when. */
+static void cpu_time_of_a_thread_that_started_in_a_run_is_there_once_it_has_ended(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, false);
+    puppet *asked = puppet_new(), *unasked = puppet_new();
+    puppet_do(asked, do_start, of->run);
+    puppet_do(unasked, do_start, of->run);
+    puppet_do(asked, do_burn, NULL);
+    puppet_do(unasked, do_burn, NULL);
+    puppet_do(asked, do_finish, NULL);
+    puppet_do(unasked, do_finish, NULL);
+    const int64_t cpu = cpu_of_row(of, 0);
+    assert_in_range(cpu, 30000000, 40000000);
+    puppet_do(asked, do_burn, NULL);
+    assert_int_equal(cpu_of_row(of, 0), cpu); /* what has been told stays */
+    puppet_end(asked);
+    puppet_end(unasked);
+    assert_int_equal(cpu_of_row(of, 0), cpu);
+    assert_false(of->run->rows[1]->cpu_due);
+    assert_in_range(cpu_of_row(of, 1), 30000000, 40000000);
+    record_end(of);
+}
+
+static void a_thread_without_calls_leaves_its_row_alone(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, false);
+    for (int i = 0; i < 3; i++) {
+        puppet *thread = puppet_new();
+        puppet_do(thread, do_start, of->run);
+        assert_non_null(of->run->logs);
+        puppet_end(thread);
+        assert_null(of->run->logs);
+    }
+    puppet *thread = puppet_new();
+    puppet_do(thread, do_start, of->run);
+    call one = enter_on(thread, of, "a", 110);
+    leave_on(thread, &one, 120);
+    puppet_end(thread);
+    assert_non_null(of->run->logs);
+    sp_profile *profile = collect(of);
+    assert_int_equal(profile->thread_count, 4);
+    assert_int_equal(seen_call(profile, "a", 0).thread, 3);
+    sp_profile_release(profile);
+    record_end(of);
+}
+
 /* ---- the front end ---- */
 
 static int registered, ended;
@@ -533,6 +618,9 @@ int main(void)
         cmocka_unit_test(a_call_that_another_closes_after_the_announced_end_does_not_move_it),
         cmocka_unit_test(a_call_closed_after_its_thread_ended_is_reported),
         cmocka_unit_test(recording_in_the_last_destructors_is_safe),
+        cmocka_unit_test(a_thread_that_starts_is_described_at_once),
+        cmocka_unit_test(cpu_time_of_a_thread_that_started_in_a_run_is_there_once_it_has_ended),
+        cmocka_unit_test(a_thread_without_calls_leaves_its_row_alone),
         cmocka_unit_test(the_front_end_hears_of_threads),
         cmocka_unit_test(the_front_end_may_drop_the_run),
         cmocka_unit_test(a_child_collects_and_the_parent_is_unharmed),

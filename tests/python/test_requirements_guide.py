@@ -182,7 +182,7 @@ def test_times_of_a_thread_are_relative_to_the_start_of_the_run() -> None:
     assert worker.start_time <= relative(run.results, clock.at["first"]) + SLACK
     assert relative(run.results, clock.at["last"]) - SLACK <= worker.end_time
     assert worker.end_time <= relative(run.results, clock.at["after"]) + SLACK
-    assert worker.wall_time == worker.end_time - worker.start_time
+    assert worker.wall_time == pytest.approx(worker.end_time - worker.start_time, abs=1e-9)
     row = the(run.results.threads[0], "alive")
     assert row.alive and row.end_time is None and row.wall_time is None
 

@@ -317,17 +317,28 @@ static uint64_t magnitude(int64_t value)
     return value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
 }
 
+static const uint64_t powers[] = {
+    1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000, 1000000000000,
+    10000000000000, 100000000000000, 1000000000000000, 10000000000000000, 100000000000000000, 1000000000000000000,
+    10000000000000000000u};
+
+/* Of a number above 0. From its length in bits: log10(2) is 1233 / 4096; one less where that rounds up. */
+static unsigned digit_count(uint64_t value)
+{
+    const unsigned bits = 64 - (unsigned)__builtin_clzll(value), most = bits * 1233 >> 12;
+    return most + 1 - (value < powers[most]);
+}
+
+/* In place: a copy of digits that were just put together elsewhere would wait for them. */
 static inline char *put_whole(char *to, uint64_t value)
 {
-    enum { MOST = 24 };
-    char text[2 * MOST], *const end = text + MOST;
     if (value < 10) {
         *to = (char)('0' + value);
         return to + 1;
     }
-    const char *begin = digits_before(end, value);
-    memcpy(to, begin, MOST); /* of a size that the compiler knows; what is too much is written over */
-    return to + (end - begin);
+    char *const end = to + digit_count(value);
+    digits_before(end, value);
+    return end;
 }
 
 char *sp_put_integer(char *to, int64_t value)
@@ -380,7 +391,6 @@ char *sp_put_micros(char *to, int64_t ns)
 
 void sp_output_decimal(sp_output *out, int64_t value, unsigned digits)
 {
-    static const uint64_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000};
     char *const to = sp_output_room(out);
     if (digits == 9) sp_output_took(out, sp_decimal_seconds(to, value));
     else if (digits == 3) sp_output_took(out, sp_put_micros(to, value));

@@ -51,6 +51,17 @@ def test_arguments_tell_everything_that_is_known_about_a_call(tmp_path):
     assert first["cname"] == "thread_state_sleeping" and "cname" not in second
 
 
+def test_numbers_of_every_length_are_exact(tmp_path):
+    numbers = sorted({sign * (base**power + near) for base, most in ((2, 63), (10, 19)) for power in range(most)
+                      for near in (-1, 0, 1) for sign in (1, -1)} | {2**63 - 1, -(2**63)})
+    count = len(numbers)
+    run = results_of({"a": {0: region(range(0, 10 * count, 10), range(5, 10 * count, 10), call_ids=int64(numbers),
+                                      parent_ids=int64(numbers[::-1]))}})
+    arguments = [event["args"] for event in events(exported(run, tmp_path), "X")]
+    assert sorted((a["call_index"], a["call_id"], a["parent_id"]) for a in arguments) == [
+        (i, numbers[i], numbers[count - 1 - i]) for i in range(count)]
+
+
 def test_tracks_are_processes_threads_and_tasks(tmp_path):
     run = results_of(
         {"a": {0: region([0, 10, 20, 30, 40], [5, 15, 25, 35, 45], [0, 1, 0, -1, 1], [-1, -1, 3, -1, 2]), 2: region([7], [9])}},

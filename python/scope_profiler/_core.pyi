@@ -177,8 +177,8 @@ class Recorder:
     on_functions: Callable[[str, Any], None] | None  # called with what region() was given as functions
     recording: bool  # open and not paused
     paused: bool
-    def region(self, name: str, functions: Any = None, tags: Any = None) -> Region:
-        """The region called ``name``; made on first use, with the caller's file and line."""
+    def region(self, region_name: str, functions: Any = None, tags: Any = None) -> Region:
+        """The region of this name; made on first use, with the caller's file and line."""
     def open(
         self,
         *,

@@ -52,7 +52,7 @@ class _Columns(NamedTuple):
     depth: _Int64
     parent: _Int64
     exclusive_ns: _Int64
-    lane: _Int64
+    lane: _Int64 = np.empty(0, dtype=np.int64)
 
 
 class CallArrays(_Columns):

@@ -47,7 +47,10 @@ _Code = type(LineFunctions.add.__code__)
 
 
 def code_of(target: Any) -> CodeType | None:
-    """The code of the Python function behind wrappers, methods, partials and properties; None if there is none."""
+    """The code of the Python function behind wrappers, methods, partials, properties, and of a class's own constructor; None if
+    there is none."""
+    if isinstance(target, type):
+        target = vars(target).get("__init__", vars(target).get("__new__"))
     for _ in range(100):
         inner = next((value for value in (getattr(target, name, None) for name in _INNER) if value is not None), None)
         if inner is None:

@@ -197,6 +197,7 @@ def write_profile(
     compression: str | None = None,
     level: int | None = None,
     chunk_size: int | None = None,
+    **options: Any,
 ) -> Path:
     """Write results to a file, with everything that they hold, and return its path: JSON for a name in ``.json`` or
     ``.json.gz``, a page for the browser for one in ``.html`` or ``.htm``, else HDF5.
@@ -215,11 +216,15 @@ def write_profile(
         Of gzip (0-9) or zstd (1-22).
     chunk_size
         Calls in a chunk.
+    options
+        Of JSON those of :func:`write_json`, of a page those of :func:`create_html_report`.
 
     Raises
     ------
     OSError
         The file cannot be written; the message names it.
+    TypeError
+        The format has no such option.
     ValueError
         The options or results cannot be written.
     """
@@ -229,11 +234,13 @@ def write_profile(
     if kind == FORMAT_HTML:
         from scope_profiler.html_report import create_html_report
 
-        return create_html_report(results, file_path)
+        return create_html_report(results, file_path, **options)
     if kind == FORMAT_JSON:
         from scope_profiler.json_export import write_json
 
-        return write_json(results, file_path)
+        return write_json(results, file_path, **options)
+    if options:
+        raise TypeError(f"write_profile() has no option {next(iter(options))!r} for HDF5")
     _core.write_h5(
         results._to_profile(), os.fspath(file_path), compression=compression, level=level, chunk_size=chunk_size
     )

@@ -106,17 +106,17 @@ class ProfileManager:
     if TYPE_CHECKING:
 
         @classmethod
-        def region(cls, name: str, functions: object = None, tags: Iterable[str] | None = None) -> Region:
-            """The region called ``name``: a context manager, re-entrant, recursive and usable from any thread.
+        def region(cls, region_name: str, functions: object = None, tags: Iterable[str] | None = None) -> Region:
+            """The region of this name: a context manager, re-entrant, recursive and usable from any thread.
 
             Made on first use, with the caller's file and line. ``tags``: None does not check them.
 
             Raises
             ------
             TypeError
-                ``name`` is not a str.
+                ``region_name`` is not a str, nor bytes of UTF-8.
             ValueError
-                ``name`` cannot be stored (NUL, lone surrogate), or ``tags`` differ from those the region has.
+                ``region_name`` cannot be stored (NUL, lone surrogate), or ``tags`` differ from those the region has.
             """
 
         profile_region = region
@@ -381,7 +381,8 @@ class ProfileManager:
         """Decorate a function: each call of it is a call of a region. Bare, or with arguments.
 
         The result is a callable of the same kind: a coroutine function stays one, a generator function too, and the region
-        covers the body's life. Static and class methods, partials, builtins, classes and callable objects can be decorated.
+        covers the body's life. Static and class methods, properties, partials, builtins and callable objects can be decorated. A class
+        is returned itself, with its own ``__init__``, else its ``__new__``, profiled in its name; TypeError if it has neither.
 
         Parameters
         ----------
@@ -448,9 +449,7 @@ class ProfileManager:
         known = cls._state.definitions.get(region_name)
         if known is not None and known[1] != definition:
             raise ValueError(f"region {region_name!r} is already defined with other arguments")
-        region = cls.region(region_name, functions, wanted)
-        cls._state.keep(region)
-        handle = RegionHandle(region_name, region)
+        handle = RegionHandle(cls, region_name, functions, wanted)
         cls._state.definitions[region_name] = (handle, definition)
         return handle
 
@@ -465,7 +464,7 @@ class ProfileManager:
         tags
             Its tags; ValueError if it has others.
         """
-        return RegionFactory(cls, region_name, cls.region(region_name, None, tags))
+        return RegionFactory(cls, region_name, tags)
 
     @classmethod
     def metadata(cls, **values: Any) -> AbstractContextManager[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -45,9 +46,12 @@ class RegionHandle:
 
     __slots__ = ("_region", "name")
 
-    def __init__(self, name: str, region: Region) -> None:
+    def __init__(
+        self, manager: type[ProfileManager], name: str, functions: Any = None, tags: Iterable[str] | None = None
+    ) -> None:
         self.name = name
-        self._region = region
+        self._region = manager.region(name, functions, tags)
+        manager._state.keep(self._region)
 
     if TYPE_CHECKING:
 
@@ -74,9 +78,9 @@ class RegionFactory:
 
     __slots__ = ("_manager", "_region", "name")
 
-    def __init__(self, manager: type[ProfileManager], name: str, region: Region) -> None:
+    def __init__(self, manager: type[ProfileManager], name: str, tags: Iterable[str] | None = None) -> None:
         self._manager = manager
-        self._region = region
+        self._region = manager.region(name, None, tags)
         self.name = name
 
     def __call__(self, **values: Any) -> AbstractContextManager[None]:

@@ -368,6 +368,49 @@ static PyObject *wrap_partialmethod(const wrapping *how, PyObject *target)
     return result;
 }
 
+/* The method of a class's own that makes or fills an instance; NULL, maybe with an exception: it has none. */
+static PyObject *own_constructor(PyObject *target, const char **name)
+{
+    static const char *const names[] = {"__init__", "__new__"};
+    PyObject *method = NULL, *dict = PyObject_GetAttrString(target, "__dict__");
+    for (size_t i = 0; dict && method == NULL && i < sizeof names / sizeof *names; i++) {
+        *name = names[i];
+        method = PyMapping_GetItemString(dict, names[i]);
+        if (method == NULL && !PyErr_ExceptionMatches(PyExc_KeyError)) break;
+        if (method == NULL) PyErr_Clear();
+    }
+    Py_XDECREF(dict);
+    return method;
+}
+
+/*
+ * Nothing that stands for a class is one: pickle, except clauses, match and class attributes want the class itself. So that is
+ * the result, with its __init__ (or __new__) profiled. One that inherits both gets none of its own: dataclass, or a second base of
+ * a subclass, would then no longer bring theirs.
+ */
+static PyObject *wrap_class(const wrapping *how, PyObject *target)
+{
+    PyTypeObject *type = (PyTypeObject *)target;
+    const char *name = NULL;
+    PyObject *result = NULL, *wrapped = NULL;
+    PyObject *method = PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) ? NULL : own_constructor(target, &name);
+    if (method == NULL && PyErr_Occurred()) return NULL;
+    if (method == NULL) {
+        PyErr_Format(PyExc_TypeError,
+                     "the class %.200s has no __init__ or __new__ of its own that could be profiled; a decorator that makes one goes below",
+                     type->tp_name);
+        return NULL;
+    }
+    wrapping named = *how;
+    named.name = how->name ? Py_NewRef(how->name) : default_name(target);
+    if (named.name) wrapped = wrap(&named, method);
+    if (wrapped && PyObject_SetAttrString(target, name, wrapped) == 0) result = Py_NewRef(target);
+    Py_XDECREF(wrapped);
+    Py_XDECREF(named.name);
+    Py_DECREF(method);
+    return result;
+}
+
 /* The result has the kind of the target: descriptors are rebuilt around a profiled function. */
 static PyObject *wrap(const wrapping *how, PyObject *target)
 {
@@ -381,6 +424,7 @@ static PyObject *wrap(const wrapping *how, PyObject *target)
         PyErr_SetString(PyExc_TypeError, "a singledispatchmethod cannot be profiled: profile the functions registered with it");
         return NULL;
     }
+    if (PyType_Check(target)) return wrap_class(how, target);
     if (!PyCallable_Check(target)) {
         PyErr_Format(PyExc_TypeError, "only callables, properties and methods can be profiled, not %.200s", Py_TYPE(target)->tp_name);
         return NULL;
@@ -505,34 +549,40 @@ static PyObject *profiled_copy(PyObject *op, PyObject *unused)
     return Py_NewRef(op);
 }
 
-static PyObject *profiled_instancecheck(PyObject *op, PyObject *instance)
+/* What type() makes of a plain function of this name in a class body; NULL: nothing. */
+static PyObject *implicit_kind(PyObject *name)
 {
-    const int is = PyObject_IsInstance(instance, ((profiled *)op)->function);
-    return is < 0 ? NULL : PyBool_FromLong(is);
+    if (PyUnicode_CompareWithASCIIString(name, "__new__") == 0) return (PyObject *)&PyStaticMethod_Type;
+    if (PyUnicode_CompareWithASCIIString(name, "__init_subclass__") == 0 ||
+        PyUnicode_CompareWithASCIIString(name, "__class_getitem__") == 0) {
+        return (PyObject *)&PyClassMethod_Type;
+    }
+    return NULL;
 }
 
-static PyObject *profiled_subclasscheck(PyObject *op, PyObject *type)
+/* type() looks for functions alone, so what stands for one does it when the class is made. Other objects are told as they would be. */
+static PyObject *profiled_set_name(PyObject *op, PyObject *const *args, Py_ssize_t count)
 {
-    const int is = PyObject_IsSubclass(type, ((profiled *)op)->function);
-    return is < 0 ? NULL : PyBool_FromLong(is);
-}
-
-static PyObject *profiled_mro_entries(PyObject *op, PyObject *bases)
-{
-    return PyTuple_Pack(1, ((profiled *)op)->function);
-}
-
-/* X | None and X[...] in annotations, of a profiled class. */
-static PyObject *profiled_or(PyObject *left, PyObject *right)
-{
-    PyObject *a = is_profiled(left) ? ((profiled *)left)->function : left;
-    PyObject *b = is_profiled(right) ? ((profiled *)right)->function : right;
-    return PyNumber_Or(a, b);
-}
-
-static PyObject *profiled_subscript(PyObject *op, PyObject *key)
-{
-    return PyObject_GetItem(((profiled *)op)->function, key);
+    if (count != 2 || !PyType_Check(args[0]) || !PyUnicode_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "__set_name__() takes a class and a name");
+        return NULL;
+    }
+    PyObject *owner = args[0], *name = args[1], *function = op;
+    while (is_profiled(function)) function = ((profiled *)function)->function;
+    if (!PyFunction_Check(function)) {
+        PyObject *method = quiet_attribute((PyObject *)Py_TYPE(function), "__set_name__");
+        if (method == NULL) Py_RETURN_NONE;
+        PyObject *result = PyObject_CallFunctionObjArgs(method, function, owner, name, NULL);
+        Py_DECREF(method);
+        return result;
+    }
+    PyObject *kind = implicit_kind(name);
+    if (kind == NULL) Py_RETURN_NONE;
+    PyObject *method = PyObject_CallOneArg(kind, op);
+    const int failed = method ? PyType_Type.tp_setattro(owner, name, method) : -1;
+    Py_XDECREF(method);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyObject *profiled_dir(PyObject *op, PyObject *unused)
@@ -547,12 +597,10 @@ static PyObject *profiled_dir(PyObject *op, PyObject *unused)
     return unique;
 }
 
-/* isinstance() takes it for what it wraps, but for a class: it cannot do all that C code wants of one. */
+/* isinstance() takes it for what it wraps. */
 static PyObject *profiled_class(PyObject *op, void *unused)
 {
-    PyObject *function = ((profiled *)op)->function;
-    if (PyType_Check(function)) return Py_NewRef((PyObject *)Py_TYPE(op));
-    return PyObject_GetAttrString(function, "__class__");
+    return PyObject_GetAttrString(((profiled *)op)->function, "__class__");
 }
 
 static int profiled_traverse(PyObject *op, visitproc visit, void *arg)
@@ -595,9 +643,7 @@ static PyMethodDef profiled_methods[] = {
     {"__reduce__", profiled_reduce, METH_NOARGS, NULL},
     {"__copy__", profiled_copy, METH_NOARGS, NULL},
     {"__deepcopy__", profiled_copy, METH_O, NULL},
-    {"__instancecheck__", profiled_instancecheck, METH_O, NULL},
-    {"__subclasscheck__", profiled_subclasscheck, METH_O, NULL},
-    {"__mro_entries__", profiled_mro_entries, METH_O, NULL},
+    {"__set_name__", (PyCFunction)(void (*)(void))profiled_set_name, METH_FASTCALL, NULL},
     {"__dir__", profiled_dir, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -642,8 +688,6 @@ static PyType_Slot descriptor_slots[] = {
 
 static PyType_Slot callable_slots[] = {
     COMMON_SLOTS,
-    {Py_nb_or, profiled_or},
-    {Py_mp_subscript, profiled_subscript},
     {0, NULL},
 };
 

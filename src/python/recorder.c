@@ -183,7 +183,7 @@ static PyObject *region_at_caller(sp_recorder_object *recorder, PyObject *name, 
 
 static int read_region_arguments(PyObject *const *arguments, Py_ssize_t count, PyObject *names, PyObject **out)
 {
-    static const char *const known[] = {"name", "functions", "tags"};
+    static const char *const known[] = {"region_name", "functions", "tags"};
     if (count > 3) {
         PyErr_Format(PyExc_TypeError, "region() takes at most 3 arguments (%zd given)", count);
         return -1;
@@ -202,7 +202,7 @@ static int read_region_arguments(PyObject *const *arguments, Py_ssize_t count, P
         out[at] = arguments[count + i];
     }
     if (out[0] == NULL) {
-        PyErr_SetString(PyExc_TypeError, "region() needs a name");
+        PyErr_SetString(PyExc_TypeError, "region() missing 1 required positional argument: 'region_name'");
         return -1;
     }
     return 0;
@@ -700,10 +700,10 @@ static PyMemberDef recorder_members[] = {
 
 static PyMethodDef recorder_methods[] = {
     {"region", (PyCFunction)(void (*)(void))recorder_region, METH_FASTCALL | METH_KEYWORDS,
-     "region(name, functions=None, tags=None)\n--\n\n"
-     "The region called `name`, a context manager; made on first use, with the caller's file and line.\n\n"
-     "tags: iterable of str, or None not to check. TypeError for a name that is no str, ValueError for one that cannot be\n"
-     "stored (NUL, lone surrogate) and for tags that differ from those the region has."},
+     "region(region_name, functions=None, tags=None)\n--\n\n"
+     "The region of this name, a context manager; made on first use, with the caller's file and line.\n\n"
+     "tags: iterable of str, or None not to check. TypeError for a name that is no str (nor bytes of UTF-8), ValueError for one\n"
+     "that cannot be stored (NUL, lone surrogate) and for tags that differ from those the region has."},
     {"open", (PyCFunction)(void (*)(void))recorder_open, METH_VARARGS | METH_KEYWORDS,
      "open(*, track_threads=False, track_async=False, enabled=None, buffer_limit=1024, capture_source=False, "
      "source_path=None, spool=None, spool_output=None, spool_limit=0, spool_newest=False, spool_ends_with_name=False, "

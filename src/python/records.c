@@ -233,9 +233,10 @@ static PyGetSetDef task_getset[] = {
 
 static PyMethodDef task_methods[] = {
     {"enter_step", task_enter_step, METH_NOARGS,
+     "enter_step($self)\n--\n\n"
      "Begin a step: the gap since the last one is suspension. Returns the clock, ns."},
-    {"leave_step", task_leave_step, METH_NOARGS, "End the step: it is running time."},
-    {"finish", task_finish, METH_NOARGS, "Record the end of the lane; the first call counts."},
+    {"leave_step", task_leave_step, METH_NOARGS, "leave_step($self)\n--\n\nEnd the step: it is running time."},
+    {"finish", task_finish, METH_NOARGS, "finish($self)\n--\n\nRecord the end of the lane; the first call counts."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -451,7 +452,7 @@ static PyGetSetDef thread_getset[] = {
 };
 
 static PyMethodDef thread_methods[] = {
-    {"sample_cpu", thread_sample_cpu, METH_NOARGS, "Refresh cpu_ns. Only valid on the thread itself."},
+    {"sample_cpu", thread_sample_cpu, METH_NOARGS, "sample_cpu($self)\n--\n\nRefresh cpu_ns. Only valid on the thread itself."},
     {NULL, NULL, 0, NULL},
 };
 

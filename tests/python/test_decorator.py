@@ -6,6 +6,8 @@ import abc
 import asyncio
 import contextlib
 import copy
+import dataclasses
+import enum
 import functools
 import gc
 import inspect
@@ -635,7 +637,59 @@ def test_builtins_bound_methods_and_callables(recording):
     assert recording.names() == ["append", "len", "Adder", "Adder"]
 
 
-def test_a_profiled_class_stays_usable_as_a_class(recording):
+@profiled
+class HeldError(Exception):
+    def __init__(self, code):
+        super().__init__(code)
+        self.code = code
+
+
+@profiled
+@dataclasses.dataclass
+class HeldPoint:
+    x: int
+    y: int = 0
+
+
+@profiled
+class HeldPair(typing.NamedTuple):
+    a: int
+    b: int = 2
+
+
+@profiled
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def test_a_profiled_class_is_the_class(recording):
+    for cls in (HeldError, HeldPoint, HeldPair, Colour):
+        assert isinstance(cls, type)
+    for instance in (HeldPoint(3), HeldPair(1), Colour.RED):
+        assert pickle.loads(pickle.dumps(instance)) == instance and copy.deepcopy(instance) == instance
+    with pytest.raises(HeldError) as caught:
+        try:
+            raise HeldError(5)
+        except HeldError as error:
+            assert error.code == 5
+            raise
+    assert pickle.loads(pickle.dumps(caught.value)).code == 5
+    match HeldPoint(3, 4):
+        case HeldPoint(x=3, y=y):
+            assert y == 4
+    match HeldPair(1, 7):
+        case HeldPair(1, b):
+            assert b == 7
+    assert list(Colour) == [Colour.RED, Colour.BLUE] and Colour(2) is Colour.BLUE and Colour["RED"] is Colour.RED
+    HeldPoint.attribute = 1
+    assert HeldPoint(0).attribute == 1
+    del HeldPoint.attribute
+    assert str(inspect.signature(HeldPoint)) == "(x: 'int', y: 'int' = 0) -> None"
+    assert list[HeldPoint].__args__ == (HeldPoint,) and HeldPoint | None == typing.Optional[HeldPoint]
+
+
+def test_constructions_of_a_profiled_class_are_calls_of_its_name(recording):
     @recording.profile
     class Point:
         """A point."""
@@ -643,23 +697,169 @@ def test_a_profiled_class_stays_usable_as_a_class(recording):
         origin = (0, 0)
 
         def __init__(self, x):
+            if x < 0:
+                raise ValueError
             self.x = x
 
-    point = Point(3)
-    assert point.x == 3
-    assert isinstance(point, Point) and not isinstance(3, Point)
-    assert issubclass(type(point), Point)
-    assert Point.origin == (0, 0) and Point.__name__ == "Point" and Point.__doc__ == "A point."
-    assert str(inspect.signature(Point)) == "(x)"
+    class Derived(Point, abc.ABC):
+        def __init__(self, x):
+            super().__init__(x)
 
-    class Derived(Point):
+    @recording.profile("pair")
+    class Pair:
+        def __new__(cls, *values):
+            return super().__new__(cls)
+
+    @recording.profile
+    @dataclasses.dataclass(slots=True)
+    class Slots:
+        x: int
+
+    assert (Point(3).x, Point.origin, Point.__name__, Point.__doc__) == (3, (0, 0), "Point", "A point.")
+    with pytest.raises(ValueError):
+        Point(-1)
+    assert Derived(1).x == 1 and type(Derived(1)) is Derived and isinstance(Pair(1, 2), Pair) and Slots(5).x == 5
+    assert recording.names() == ["Point"] * 4 + ["pair", "Slots"]
+
+
+@pytest.mark.parametrize(
+    "cls", [int, list, type("Bare", (), {}), type("Inherits", (HeldError,), {}), ValueError]
+)
+def test_a_class_without_a_constructor_of_its_own_is_refused(recording, cls):
+    with pytest.raises(TypeError, match=rf"the class {cls.__name__} has no __init__ or __new__ of its own"):
+        recording.profile("named")(cls)
+    assert recording.names() == []
+
+
+def implicit_class_body(decorate):
+    """A class whose body has the methods that type() makes static and class methods of, and what they were called with."""
+    seen = []
+
+    class Base:
+        @decorate
+        def __new__(cls, *args, **kwargs):
+            seen.append(("new", cls.__name__, args, kwargs))
+            return super().__new__(cls)
+
+        @decorate
+        def __init_subclass__(cls, /, flavour=None, **kwargs):
+            super().__init_subclass__(**kwargs)
+            seen.append(("subclass", cls.__name__, flavour))
+
+        @decorate
+        def __class_getitem__(cls, key):
+            seen.append(("item", cls.__name__, key))
+            return types.GenericAlias(cls, key)
+
+    return Base, seen
+
+
+def use_implicit(Base):
+    class Derived(Base, flavour="sweet"):
+        __slots__ = ("a",)
+
+        def __init_subclass__(cls, **kwargs):
+            super().__init_subclass__(**kwargs)
+
+    class Last(Derived):
         pass
 
-    assert isinstance(Derived(1), Point) and issubclass(Derived, Point)
-    assert recording.names() == ["Point"]
-    numbers = recording.profile(list)
-    assert numbers[int] == list[int]
-    assert numbers | None == list | None
+    instance = Last(1, b=2)
+    return [Derived[int], Base[str], instance.__new__(Base), instance.__class_getitem__(float), instance.__init_subclass__(), Last()]
+
+
+def test_implicit_class_and_static_methods_are_what_type_makes_of_them(recording):
+    plain, plain_seen = implicit_class_body(lambda function: function)
+    profiled_class, seen = implicit_class_body(recording.profile)
+    plain_results, results = use_implicit(plain), use_implicit(profiled_class)
+    assert seen == plain_seen and len(seen) == 9
+    assert [str(type(result).__name__) for result in results] == [str(type(result).__name__) for result in plain_results]
+    for name in ("__new__", "__init_subclass__", "__class_getitem__"):
+        assert type(vars(profiled_class)[name]) is type(vars(plain)[name])
+    kinds = {"new": "__new__", "subclass": "__init_subclass__", "item": "__class_getitem__"}
+    assert recording.names() == [kinds[what[0]] for what in seen]
+
+
+def test_implicit_methods_decorated_twice_and_explicitly(recording):
+    class Base:
+        @recording.profile("outer")
+        @recording.profile("inner")
+        def __class_getitem__(cls, key):
+            return cls, key
+
+        @recording.profile
+        @classmethod
+        def __init_subclass__(cls):
+            cls.made = True
+
+        @staticmethod
+        @recording.profile
+        def __new__(cls):
+            return object.__new__(cls)
+
+    class Derived(Base):
+        pass
+
+    assert Derived[1] == (Derived, 1) and Derived.made and type(Derived()) is Derived
+    assert recording.names() == ["__init_subclass__", "outer", "inner", "__new__"]
+
+
+def test_the_kinds_of_a_class_body(recording):
+    class Named:
+        def __init__(self, function):
+            self.function = function
+
+        @recording.profile
+        def __set_name__(self, owner, name):
+            self.name = name
+            owner.names = [*getattr(owner, "names", ()), name]
+
+        def __call__(self, *args):
+            return self.function(*args)
+
+    class Body:
+        plain = Named(len)
+        profiled = recording.profile(Named(len), "called")
+        assigned = recording.profile(lambda self: self)
+
+        @functools.singledispatchmethod
+        @recording.profile
+        def dispatch(self, x):
+            return "object"
+
+        @dispatch.register
+        @recording.profile
+        def integer(self, x: int):
+            return "int"
+
+    assert Body.names == ["plain", "profiled"]
+    body = Body()
+    assert (Body.profiled("ab"), Body.profiled.name, body.assigned()) == (2, "profiled", body)
+    assert (body.dispatch(""), body.dispatch(1)) == ("object", "int")
+    assert recording.names() == ["__set_name__"] * 2 + ["called", "<lambda>", "dispatch", "integer"]
+
+
+def test_slots_of_a_dataclass_keep_decorated_methods(recording):
+    @dataclasses.dataclass(slots=True, frozen=True)
+    class Point:
+        x: int
+
+        @recording.profile
+        def __class_getitem__(cls, key):
+            return cls, key
+
+        @recording.profile
+        def double(self):
+            return 2 * self.x
+
+        @property
+        @recording.profile
+        def half(self):
+            return self.x // 2
+
+    assert Point[0] == (Point, 0)
+    assert (Point(4).double(), Point(4).half) == (8, 2)
+    assert recording.names() == ["__class_getitem__", "double", "half"]
 
 
 def test_abstract_methods_stay_abstract(recording):

@@ -252,9 +252,6 @@ def test_targets_of_every_kind(pm):
         def __call__(self):
             return "instance"
 
-    class Plain:
-        pass
-
     class K:
         @pm.profile
         @classmethod
@@ -274,15 +271,14 @@ def test_targets_of_every_kind(pm):
     partial = pm.profile(functools.partial(max, 3))
     builtin = pm.profile(len)
     instance = pm.profile(Callable())
-    cls = pm.profile(Plain)
     with pm.session(**QUIET) as run:
         assert K.of_class() is K and K().static() == "static" and K.below() is K
-        assert partial(2) == 3 and builtin("ab") == 2 and instance() == "instance" and isinstance(cls(), Plain)
-    assert counts(run.results) == {
-        "of_class": 1, "static": 1, "below": 1, "max": 1, "len": 1, "Callable": 1, "Plain": 1,
-    }  # fmt: skip
+        assert partial(2) == 3 and builtin("ab") == 2 and instance() == "instance"
+    assert counts(run.results) == {"of_class": 1, "static": 1, "below": 1, "max": 1, "len": 1, "Callable": 1}
     with pytest.raises(TypeError):
         pm.profile(3)
+    with pytest.raises(TypeError, match="the class K has no __init__ or __new__ of its own"):
+        pm.profile(K)
 
 
 # -- instrument ----------------------------------------------------------------------------------------------------------------------
@@ -390,3 +386,12 @@ def test_bad_sampling_is_a_valueerror(pm, arguments):
                 step(bad)
         with step(1) as chosen:
             assert chosen is False
+
+
+def test_the_lines_of_a_decorated_class_are_those_of_its_constructor(pm):
+    @pm.profile
+    class K:
+        def __init__(self):
+            self.made = True
+
+    assert list(pm._state.line_functions.codes["K"]) == [K.__init__.__wrapped__.__code__]

@@ -69,7 +69,8 @@ def _event_metadata(one: Region) -> Any:
     """The list of one object per call; None when all are empty. What came as a text goes on as one."""
     if isinstance(one._metadata, str):
         return _Text(_core.strict_json(one._metadata)) if one._metadata.strip("[]{}, \t\r\n") else None
-    return [plain(values) for values in one.event_metadata] if any(one.event_metadata) else None
+    values = () if one._read_metadata() is None else one.event_metadata
+    return [plain(item) for item in values] if any(values) else None
 
 
 def _region(name: str, rank: int, one: Region) -> dict[str, Any]:

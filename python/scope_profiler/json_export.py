@@ -181,7 +181,12 @@ def _pieces(value: Any, indent: int | None, level: int = 0) -> Iterator[Any]:
         yield from _container(b"[]", ((None, item) for item in value), indent, level)
     else:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, separators=_separators(indent))
-        yield text.replace("\n", _new_line(indent, level)).encode() if indent is not None else text.encode()
+        yield utf8(text.replace("\n", _new_line(indent, level)) if indent is not None else text)
+
+
+def utf8(text: str) -> bytes:
+    """JSON text as bytes. Lone surrogates, which os.fsdecode() makes of bytes in file names, are escaped as JSON has it."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 _STREAMED_LEVELS = 3  # the document, its list of regions, a region
@@ -203,7 +208,7 @@ def _container(
     yield brackets[:1]
     for key, item in members:
         name = "" if key is None else key + colon
-        yield (separator + _new_line(indent, level + 1) + name).encode()
+        yield utf8(separator + _new_line(indent, level + 1) + name)
         yield from _pieces(item, indent, level + 1)
         separator = comma
     if separator:

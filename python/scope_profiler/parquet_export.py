@@ -149,10 +149,10 @@ def _metadata(row: tuple[Any, ...], begin: int, end: int) -> Iterator[str | None
     if row[8] is None:
         yield from (None for _ in range(begin, end))
         return
-    from scope_profiler.json_export import plain
+    from scope_profiler.json_export import plain, utf8
 
     for item in json.loads(row[8])[begin:end]:
-        yield json.dumps(plain(item), ensure_ascii=False, separators=(",", ":")) if item else None
+        yield utf8(json.dumps(plain(item), ensure_ascii=False, separators=(",", ":"))).decode() if item else None
 
 
 def export_parquet(

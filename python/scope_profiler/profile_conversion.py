@@ -110,7 +110,7 @@ def _metadata_text(one: Region) -> str | None:
         return one._metadata
     import json
 
-    return json.dumps(one._metadata, ensure_ascii=False)
+    return json.dumps(one._metadata)
 
 
 def _ns(seconds: float | None) -> int:

@@ -301,11 +301,13 @@ done:
 
 static PyObject *strict_json(PyObject *module, PyObject *text)
 {
-    Py_ssize_t size;
-    const char *utf8 = PyUnicode_AsUTF8AndSize(text, &size);
-    char *strict = utf8 ? sp_json_strict(utf8, (size_t)size) : NULL;
-    PyObject *bytes = strict ? PyBytes_FromString(strict) : utf8 ? PyErr_NoMemory() : NULL;
+    /* A lone surrogate becomes its escape in JSON. */
+    PyObject *utf8 = PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
+    if (utf8 == NULL) return NULL;
+    char *strict = sp_json_strict(PyBytes_AS_STRING(utf8), (size_t)PyBytes_GET_SIZE(utf8));
+    PyObject *bytes = strict ? PyBytes_FromString(strict) : PyErr_NoMemory();
     free(strict);
+    Py_DECREF(utf8);
     return bytes;
 }
 

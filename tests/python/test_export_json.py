@@ -2,10 +2,13 @@
 
 import gzip
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+import scope_profiler as sp
 from export_helpers import int64, region, results_of, strict_json, task, thread
 from scope_profiler import PerfEventTotals, ProfileManager, load, read_h5_summary, read_profile, write_profile
 from scope_profiler.json_export import JSONProfileError, export_json, read_json, write_json
@@ -127,3 +130,47 @@ def test_what_is_no_profile_is_refused(tmp_path, text, error, says):
         read_json(path)
     with pytest.raises(FileNotFoundError):
         read_json(tmp_path / "none.json")
+
+
+SURROGATES = {"path": "caf\udce9", "k\udce9": ["caf\udce9", {"\udcff": "\\\udce9"}], "whole": "\U0001f600é"}
+
+
+@pytest.mark.parametrize("source", ["memory", "file", "json"])
+@pytest.mark.parametrize("write", [sp.write_json, sp.export_json, sp.write_profile])
+def test_names_of_files_that_are_no_text_go_both_ways_in_metadata(tmp_path, source, write):
+    stored, out, again = tmp_path / "run.h5", tmp_path / "out.json", tmp_path / "again.h5"
+    with sp.session(output=stored, verbose=False, return_results=True) as run:
+        with sp.metadata(**SURROGATES), sp.region("x"):
+            pass
+        with sp.region("x"):
+            pass
+    results = run.results if source == "memory" else sp.load(stored)
+    if source == "json":
+        results = sp.load(sp.write_json(results, tmp_path / "first.json", indent=1))
+    write(results, out)
+    out.read_bytes().decode("utf-8")  # no surrogate is written as one
+    read = sp.load(out)
+    assert read["x"][0].event_metadata == (SURROGATES, {})
+    assert sp.load(sp.write_profile(read, again))["x"][0].event_metadata == (SURROGATES, {})
+
+
+def test_the_command_exports_and_converts_surrogates_alike(tmp_path):
+    stored, direct, exported = (tmp_path / name for name in ("run.h5", "direct.json", "exported.json"))
+    for output in (stored, direct):
+        with sp.session(output=output, verbose=False):
+            with sp.metadata(**SURROGATES), sp.region("x"):
+                pass
+    command = [sys.executable, "-m", "scope_profiler", "export", str(stored), "-o", str(exported)]
+    subprocess.run(command, check=True, timeout=60)
+    for path in (direct, exported):
+        assert json.loads(path.read_bytes())["regions"][1]["event_metadata"] == [SURROGATES]
+
+
+def test_a_table_of_calls_has_surrogates_escaped(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    with sp.session(output=None, verbose=False, return_results=True) as run:
+        with sp.metadata(**SURROGATES), sp.region("x"):
+            pass
+    sp.export_parquet(run.results, tmp_path / "calls.parquet", verbose=False)
+    texts = parquet.read_table(tmp_path / "calls.parquet").column("metadata").to_pylist()
+    assert [json.loads(text) for text in texts if text] == [SURROGATES]

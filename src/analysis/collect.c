@@ -6,6 +6,7 @@
 
 #include "analysis/collection.h"
 #include "analysis/summed.h"
+#include "analysis/wrap.h"
 #include "core/task.h"
 #include "platform/platform.h"
 
@@ -38,22 +39,23 @@ static sp_status columns_new(filling *f, const sp_run *run, bool want_lanes, sp_
     return SP_OK;
 }
 
-static uint32_t put_call(void *context, const sp_collected *call)
+static void put_calls(void *context, const sp_collected *calls, size_t count, uint32_t places)
 {
     filling *f = context;
     int64_t *const *columns = f->profile->columns;
-    const uint64_t at = f->next[call->row]++;
-    columns[SP_COLUMN_START][at] = call->start_ns;
-    columns[SP_COLUMN_END][at] = call->end_ns;
-    columns[SP_COLUMN_CALL_ID][at] = call->call_id;
-    columns[SP_COLUMN_PARENT_ID][at] = call->parent_id;
-    if (columns[SP_COLUMN_THREAD]) columns[SP_COLUMN_THREAD][at] = call->thread;
-    if (columns[SP_COLUMN_TASK]) {
-        columns[SP_COLUMN_TASK][at] = call->task;
-        columns[SP_COLUMN_AWAIT][at] = call->await_ns;
+    for (const sp_collected *call = calls; call < calls + count; call++) {
+        const uint64_t at = f->next[call->row]++;
+        columns[SP_COLUMN_START][at] = call->start_ns;
+        columns[SP_COLUMN_END][at] = call->end_ns;
+        columns[SP_COLUMN_CALL_ID][at] = call->call_id;
+        columns[SP_COLUMN_PARENT_ID][at] = call->parent_id;
+        if (columns[SP_COLUMN_THREAD]) columns[SP_COLUMN_THREAD][at] = call->thread;
+        if (columns[SP_COLUMN_TASK]) {
+            columns[SP_COLUMN_TASK][at] = call->task;
+            columns[SP_COLUMN_AWAIT][at] = call->await_ns;
+        }
+        if (f->lane_keys) f->lane_keys[at] = call->task >= 0 ? call->task : sp_thread_lane(call->thread);
     }
-    if (f->lane_keys) f->lane_keys[at] = call->task >= 0 ? call->task : -2 - call->thread;
-    return SP_NO_CALL_ABOVE;
 }
 
 static void drop_ids(sp_profile *profile)
@@ -69,7 +71,7 @@ sp_status sp_collection_columns(sp_collection *collection, unsigned how, int64_t
     filling f = {.profile = sp_collection_profile(collection)};
     const sp_status status = columns_new(&f, sp_collection_run(collection), lane_keys != NULL, error);
     if (status == SP_OK) {
-        if (!sp_collection_walk(collection, how | SP_WALK_TREE, put_call, &f)) drop_ids(f.profile);
+        if (!sp_collection_walk(collection, how | SP_WALK_TREE, put_calls, &f)) drop_ids(f.profile);
         for (size_t i = 0; i < f.profile->row_count; i++) {
             sp_row *row = &f.profile->rows[i];
             sp_row_statistics_compute(f.profile, row, &row->statistics);

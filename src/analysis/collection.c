@@ -25,22 +25,32 @@ typedef struct source {
     sp_block *block;
     char *at, *readable;
     size_t next_open;
-    bool is_open;   /* the call at `at` */
-    sp_ticks start; /* of the slot at `at` */
+    const sp_slot *open_slot; /* open[next_open], NULL behind the last */
+    bool is_open;        /* the call at `at` */
+    sp_ticks start, until; /* of that call: its end, `now` where it is open */
     sp_timeline_cursor cursor;
 } source;
 
-/* A call on the stack of its lane. */
+/* A call on the stack of its lane; its index is its place. */
 typedef struct frame {
-    uint32_t below; /* index of the enclosing frame, or NO_FRAME */
+    uint32_t below; /* index of the enclosing frame, or SP_NO_PLACE */
     uint32_t row;
-    uint32_t made; /* what the sink made of it */
     int64_t call_id;
     sp_ticks end;
-    int64_t own_ns; /* its duration less that of its direct children */
 } frame;
 
-#define NO_FRAME UINT32_MAX
+/* Calls that are handed out at once: they stay in the first-level cache until the sink has seen them. */
+#define BATCH 128
+
+#define AHEAD 2048 /* bytes of a log that are fetched early: the processor's own look-ahead ends with each page of 4 kB */
+
+typedef struct batch {
+    sp_collected calls[BATCH];
+    sp_ticks starts[BATCH], ends[BATCH];
+    size_t count;
+    sp_collected_sink sink;
+    void *context;
+} batch;
 
 struct sp_collection {
     sp_run *run;
@@ -54,6 +64,7 @@ struct sp_collection {
     sp_timeline timeline;
     uint64_t *counts; /* by region id */
     uint32_t *row_of; /* by region id */
+    int64_t *own_ns;  /* by row: durations of its calls less those of the calls directly inside them */
     size_t region_count;
     frame *frames;
     size_t frame_count, frame_size;
@@ -87,8 +98,8 @@ static sp_block *following(const source *s, sp_block *block)
 /* Whether a slot holds a call that may still be collected. Pages that a full store gave up read as zero. */
 static inline bool is_waiting(const sp_slot *slot)
 {
-    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
-    return region != SP_REGION_DONE && !(region & SP_REGION_KEPT) &&
+    _Static_assert(SP_REGION_DONE & SP_REGION_KEPT, "what is reported is kept");
+    return !(atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_KEPT) &&
         atomic_load_explicit(&slot->start, memory_order_relaxed) != 0;
 }
 
@@ -287,39 +298,63 @@ static void leave_block(const sp_collection *c, const source *s, sp_block *block
     if (!open) sp_platform_empty(block->begin, block->begin + block->bytes);
 }
 
-/* Move to the next chosen slot; false at the end. */
-static bool source_next(const sp_collection *c, source *s, bool first)
+static void next_open(source *s)
 {
-    if (!first) s->at += s->stride;
-    for (;;) {
-        for (; s->at < s->readable; s->at += s->stride) {
-            sp_slot *slot = (sp_slot *)s->at;
+    s->open_slot = s->next_open < s->open_count ? s->open[s->next_open] : NULL;
+}
+
+/* Go on with the next block that has calls; false: there is none. */
+static bool next_block(const sp_collection *c, source *s)
+{
+    sp_block *done = s->block;
+    do s->block = following(s, s->block);
+    while (s->block && s->block->finished);
+    leave_block(c, s, done);
+    if (s->block == NULL) return false;
+    s->at = s->block->begin;
+    s->readable = readable_of(s, s->block);
+    return true;
+}
+
+/* Move to the first chosen slot from `at` on; false at the end. */
+static inline bool source_seek(const sp_collection *c, source *s, char *at)
+{
+    for (;; at = s->at) {
+        for (; at < s->readable; at += s->stride) {
+            const sp_slot *slot = (const sp_slot *)at;
             if (!is_waiting(slot)) continue;
-            s->is_open = s->next_open < s->open_count && s->open[s->next_open] == slot;
-            if (s->is_open) s->next_open++;
-            if (s->is_open && !c->last) continue;
-            if (!s->is_open && atomic_load_explicit(&slot->end, memory_order_relaxed) == SP_SLOT_ABANDONED) continue;
+            s->until = atomic_load_explicit(&slot->end, memory_order_relaxed);
+            s->is_open = slot == s->open_slot;
+            if (__builtin_expect(s->is_open, 0)) {
+                s->next_open++;
+                next_open(s);
+                if (!c->last) continue;
+                s->until = c->now;
+            } else if (s->until == SP_SLOT_ABANDONED) {
+                continue;
+            }
+            s->at = at;
             s->start = atomic_load_explicit(&slot->start, memory_order_relaxed);
             return true;
         }
-        sp_block *done = s->block;
-        do s->block = following(s, s->block);
-        while (s->block && s->block->finished);
-        leave_block(c, s, done);
-        if (s->block == NULL) return false;
-        s->at = s->block->begin;
-        s->readable = readable_of(s, s->block);
+        if (!next_block(c, s)) return false;
     }
+}
+
+static inline bool source_next(const sp_collection *c, source *s)
+{
+    return source_seek(c, s, s->at + s->stride);
 }
 
 static bool source_first(const sp_collection *c, source *s)
 {
     s->cursor = (sp_timeline_cursor){.timeline = &c->timeline};
     s->next_open = 0;
+    next_open(s);
     s->block = s->first;
     s->at = s->block->begin;
     s->readable = s->block->finished ? s->at : readable_of(s, s->block);
-    return source_next(c, s, true);
+    return source_seek(c, s, s->at);
 }
 
 static bool earlier(const source *a, const source *b)
@@ -350,119 +385,166 @@ static void heap_fill(sp_collection *c)
     for (size_t i = c->heap_count; i-- > 0;) heap_sink(c, i);
 }
 
-static uint32_t frame_new(sp_collection *c)
+/* The source whose turn it is after the earliest one; NULL: there is only one. */
+static const source *second_earliest(const sp_collection *c)
 {
-    if (c->free_frame != NO_FRAME) {
-        const uint32_t at = c->free_frame;
-        c->free_frame = c->frames[at].below;
-        return at;
-    }
-    if (c->frame_count == c->frame_size) {
-        const size_t size = c->frame_size ? c->frame_size * 2 : 256;
-        frame *frames = realloc(c->frames, size * sizeof *frames);
-        if (frames == NULL) return NO_FRAME;
-        c->frames = frames;
-        c->frame_size = size;
-    }
-    return (uint32_t)c->frame_count++;
+    if (c->heap_count < 2) return NULL;
+    return c->heap_count > 2 && earlier(c->heap[2], c->heap[1]) ? c->heap[2] : c->heap[1];
 }
 
-static void frame_pop(sp_collection *c, uint32_t *top)
+/* Read the call that the source is at. */
+static inline void read_call(const sp_collection *c, source *s, batch *b, size_t at)
 {
-    const uint32_t at = *top;
-    frame *f = &c->frames[at];
-    c->profile->rows[f->row].exclusive_total += f->own_ns;
-    *top = f->below;
-    f->below = c->free_frame;
+    const sp_slot *slot = (const sp_slot *)s->at;
+    __builtin_prefetch(s->at + AHEAD);
+    sp_collected *call = &b->calls[at];
+    call->row = c->row_of[atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID];
+    call->open = s->is_open;
+    call->thread = s->thread;
+    call->task = slot->task;
+    b->starts[at] = s->start;
+    b->ends[at] = s->until;
+    const int64_t start_ns = sp_timeline_to_ns(&s->cursor, s->start);
+    const int64_t end_ns = s->until == s->start ? start_ns : sp_timeline_to_ns(&s->cursor, s->until);
+    call->start_ns = start_ns;
+    call->end_ns = end_ns;
+    call->await_ns = 0;
+    if (s->stride != sizeof(sp_async_slot) || s->is_open) return; /* not known before the end */
+    const uint64_t await = ((const sp_async_slot *)slot)->await;
+    if (await == 0) return;
+    const int64_t duration = sp_minus(end_ns, start_ns), await_ns = sp_timeline_duration(&c->timeline, await);
+    call->await_ns = await_ns < duration ? await_ns : duration;
+}
+
+/* Read calls of a source, as many as the batch has room for, up to the first of another one; false: it has no more. */
+static bool read_calls(sp_collection *c, source *s, const source *other, batch *b)
+{
+    size_t at = b->count;
+    bool more;
+    do {
+        read_call(c, s, b, at++);
+        more = source_next(c, s);
+    } while (more && at < BATCH && !(other && earlier(other, s)));
+    b->count = at;
+    return more;
+}
+
+static bool need_frames(sp_collection *c, size_t count)
+{
+    if (c->frame_size - c->frame_count >= count) return true;
+    const size_t size = (c->frame_count + count) * 2;
+    frame *frames = realloc(c->frames, size * sizeof *frames);
+    if (frames == NULL) return false;
+    c->frames = frames;
+    c->frame_size = size;
+    return true;
+}
+
+static inline uint32_t frame_new(sp_collection *c)
+{
+    const uint32_t at = c->free_frame;
+    if (at == SP_NO_PLACE) return (uint32_t)c->frame_count++;
+    c->free_frame = c->frames[at].below;
+    return at;
+}
+
+static inline void frame_free(sp_collection *c, uint32_t at)
+{
+    c->frames[at].below = c->free_frame;
     c->free_frame = at;
 }
 
-static uint32_t *lane_of(sp_collection *c, const source *s, const sp_slot *slot)
+/* Take what ended before the call off its lane's stack, and put the call there. */
+static inline void nest(sp_collection *c, uint32_t *top, sp_collected *call, sp_ticks start, sp_ticks end)
 {
-    if (!c->run->tracks_threads) return &c->thread_top[0];
-    return slot->task >= 0 ? &c->task_top[slot->task] : &c->thread_top[s->thread];
-}
-
-/* Take what ended before the call off its lane's stack, and fill in what it has from the call that is left. */
-static void nest(sp_collection *c, uint32_t *top, sp_collected *call, sp_ticks start, sp_ticks end)
-{
-    while (*top != NO_FRAME && c->frames[*top].end <= start) frame_pop(c, top);
-    call->call_id = c->next_call_id++;
-    if (*top == NO_FRAME) return;
-    frame *enclosing = &c->frames[*top];
-    if (enclosing->end < end) c->nested = false;
-    enclosing->own_ns -= call->end_ns - call->start_ns;
-    call->parent_id = enclosing->call_id;
-    call->above = enclosing->made;
-}
-
-static void push(sp_collection *c, uint32_t *top, const sp_collected *call, sp_ticks end, uint32_t made)
-{
-    const uint32_t at = frame_new(c);
-    if (at == NO_FRAME) {
-        c->nested = false; /* no memory for the tree: the calls themselves are still reported */
-        return;
+    frame *const frames = c->frames;
+    const int64_t duration = sp_minus(call->end_ns, call->start_ns);
+    uint32_t enclosing = *top, place = SP_NO_PLACE;
+    while (enclosing != SP_NO_PLACE && frames[enclosing].end <= start) {
+        if (place != SP_NO_PLACE) frame_free(c, place);
+        place = enclosing;
+        enclosing = frames[enclosing].below;
     }
-    c->frames[at] = (frame){.below = *top, .row = call->row, .made = made, .call_id = call->call_id, .end = end,
-                            .own_ns = call->end_ns - call->start_ns};
-    *top = at;
+    if (place == SP_NO_PLACE) place = frame_new(c);
+    call->parent_id = SP_UNKNOWN;
+    if (enclosing != SP_NO_PLACE) {
+        const frame *around = &frames[enclosing];
+        if (around->end < end) c->nested = false;
+        c->own_ns[around->row] = sp_minus(c->own_ns[around->row], duration);
+        call->parent_id = around->call_id;
+    }
+    c->own_ns[call->row] = sp_plus(c->own_ns[call->row], duration);
+    frames[place].below = enclosing;
+    frames[place].row = call->row;
+    frames[place].call_id = call->call_id;
+    frames[place].end = end;
+    call->place = place;
+    call->above = enclosing;
+    *top = place;
 }
 
-static sp_ticks end_of(const sp_collection *c, const source *s, const sp_slot *slot)
+static void nest_calls(sp_collection *c, batch *b)
 {
-    return s->is_open ? c->now : atomic_load_explicit(&slot->end, memory_order_relaxed);
+    const bool lanes = c->run->tracks_threads;
+    for (size_t i = 0; i < b->count; i++) {
+        sp_collected *call = &b->calls[i];
+        call->call_id = c->next_call_id + (int64_t)i;
+        uint32_t *top = !lanes ? &c->thread_top[0] : call->task >= 0 ? &c->task_top[call->task] : &c->thread_top[call->thread];
+        nest(c, top, call, b->starts[i], b->ends[i]);
+    }
+    c->next_call_id += (int64_t)b->count;
 }
 
-static void take_call(sp_collection *c, source *s, sp_collected_sink sink, void *context)
+/* Calls without a place in a tree. */
+static void scatter_calls(batch *b)
 {
-    sp_slot *slot = (sp_slot *)s->at;
-    const sp_ticks end = end_of(c, s, slot);
-    const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
-    sp_collected call = {.row = c->row_of[region], .above = SP_NO_CALL_ABOVE, .call_id = SP_UNKNOWN,
-                         .parent_id = SP_UNKNOWN, .thread = s->thread, .task = slot->task, .open = s->is_open};
-    call.start_ns = sp_timeline_to_ns(&s->cursor, s->start);
-    call.end_ns = end == s->start ? call.start_ns : sp_timeline_to_ns(&s->cursor, end);
-    if (s->stride == sizeof(sp_async_slot) && !s->is_open) { /* not known before the end */
-        const int64_t await = sp_timeline_duration(&c->timeline, ((const sp_async_slot *)slot)->await);
-        const int64_t duration = sp_minus(call.end_ns, call.start_ns);
-        call.await_ns = await < duration ? await : duration;
-    }
-    if (!(c->how & SP_WALK_TREE)) {
-        sink(context, &call);
-        return;
-    }
-    uint32_t *top = lane_of(c, s, slot);
-    nest(c, top, &call, s->start, end);
-    push(c, top, &call, end, sink(context, &call));
-}
-
-static void empty_stacks(sp_collection *c)
-{
-    for (size_t i = 0; i <= c->thread_count; i++) {
-        while (c->thread_top[i] != NO_FRAME) frame_pop(c, &c->thread_top[i]);
-    }
-    for (size_t i = 0; i <= c->task_count; i++) {
-        while (c->task_top[i] != NO_FRAME) frame_pop(c, &c->task_top[i]);
+    for (size_t i = 0; i < b->count; i++) {
+        sp_collected *call = &b->calls[i];
+        call->place = call->above = SP_NO_PLACE;
+        call->call_id = call->parent_id = SP_UNKNOWN;
     }
 }
 
-bool sp_collection_walk(sp_collection *c, unsigned how, sp_collected_sink sink, void *context)
+static void hand_out(sp_collection *c, batch *b)
+{
+    const bool tree = c->how & SP_WALK_TREE;
+    if (tree && need_frames(c, b->count)) {
+        nest_calls(c, b);
+    } else {
+        scatter_calls(b);
+        if (tree) c->nested = false; /* no memory for the tree: the calls themselves are still reported */
+    }
+    if (b->count) b->sink(b->context, b->calls, b->count, (uint32_t)c->frame_count);
+    b->count = 0;
+}
+
+static void walk_begin(sp_collection *c, unsigned how)
 {
     c->how = how;
     c->nested = true;
     c->next_call_id = c->first_call_id;
-    for (size_t i = 0; i < c->profile->row_count; i++) c->profile->rows[i].exclusive_total = how & SP_WALK_TREE ? 0 : SP_UNKNOWN;
+    c->frame_count = 0;
+    c->free_frame = SP_NO_PLACE;
+    memset(c->thread_top, 0xff, (c->thread_count + 1) * sizeof *c->thread_top);
+    memset(c->task_top, 0xff, (c->task_count + 1) * sizeof *c->task_top);
+    memset(c->own_ns, 0, (c->profile->row_count + 1) * sizeof *c->own_ns);
     heap_fill(c);
+}
+
+bool sp_collection_walk(sp_collection *c, unsigned how, sp_collected_sink sink, void *context)
+{
+    batch b = {.sink = sink, .context = context};
+    walk_begin(c, how);
     while (c->heap_count) {
         source *s = c->heap[0];
-        take_call(c, s, sink, context);
-        if (!source_next(c, s, false)) c->heap[0] = c->heap[--c->heap_count];
+        const bool more = read_calls(c, s, second_earliest(c), &b);
+        if (b.count == BATCH) hand_out(c, &b);
+        if (!more) c->heap[0] = c->heap[--c->heap_count];
         if (c->heap_count > 1) heap_sink(c, 0);
     }
-    empty_stacks(c);
-    if (!c->nested) {
-        for (size_t i = 0; i < c->profile->row_count; i++) c->profile->rows[i].exclusive_total = SP_UNKNOWN;
-    }
+    hand_out(c, &b);
+    const bool known = how & SP_WALK_TREE && c->nested;
+    for (size_t i = 0; i < c->profile->row_count; i++) c->profile->rows[i].exclusive_total = known ? c->own_ns[i] : SP_UNKNOWN;
     if (how & SP_WALK_TREE) c->profile->nested = c->nested;
     return c->nested;
 }
@@ -472,13 +554,12 @@ void sp_collection_durations(sp_collection *c, const bool *wanted, sp_duration_s
     c->how = 0;
     for (size_t i = 0; i < c->source_count; i++) {
         source *s = &c->sources[i];
-        for (bool more = source_first(c, s); more; more = source_next(c, s, false)) {
+        for (bool more = source_first(c, s); more; more = source_next(c, s)) {
             const sp_slot *slot = (const sp_slot *)s->at;
             const uint32_t row = c->row_of[atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID];
             if (!wanted[row]) continue;
-            const sp_ticks end = end_of(c, s, slot);
             const int64_t start_ns = sp_timeline_to_ns(&s->cursor, s->start);
-            sink(context, row, end == s->start ? 0 : sp_timeline_to_ns(&s->cursor, end) - start_ns);
+            sink(context, row, s->until == s->start ? 0 : sp_timeline_to_ns(&s->cursor, s->until) - start_ns);
         }
     }
 }
@@ -487,13 +568,10 @@ void sp_collection_durations(sp_collection *c, const bool *wanted, sp_duration_s
 
 static bool tops_new(sp_collection *c)
 {
-    c->free_frame = NO_FRAME;
     c->thread_top = malloc((c->thread_count + 1) * sizeof *c->thread_top);
     c->task_top = malloc((c->task_count + 1) * sizeof *c->task_top);
-    if (!c->thread_top || !c->task_top) return false;
-    memset(c->thread_top, 0xff, (c->thread_count + 1) * sizeof *c->thread_top);
-    memset(c->task_top, 0xff, (c->task_count + 1) * sizeof *c->task_top);
-    return true;
+    c->own_ns = malloc((c->profile->row_count + 1) * sizeof *c->own_ns);
+    return c->thread_top && c->task_top && c->own_ns;
 }
 
 static void collection_free(sp_collection *c)
@@ -509,6 +587,7 @@ static void collection_free(sp_collection *c)
     free(c->anchors);
     free(c->counts);
     free(c->row_of);
+    free(c->own_ns);
     free(c->frames);
     free(c->thread_top);
     free(c->task_top);
@@ -549,14 +628,15 @@ sp_status sp_collection_begin_last(sp_run *run, uint32_t rank, int64_t first_cal
 static const char closed_mark[] = "{},", open_mark[] = "{\"open\":true},";
 
 /* Where the next mark of each row goes; NULL: no call of it is open. */
-static uint32_t put_mark(void *context, const sp_collected *call)
+static void put_marks(void *context, const sp_collected *calls, size_t count, uint32_t places)
 {
-    char **at = (char **)context + call->row;
-    if (*at == NULL) return SP_NO_CALL_ABOVE;
-    const size_t size = call->open ? sizeof open_mark - 1 : sizeof closed_mark - 1;
-    memcpy(*at, call->open ? open_mark : closed_mark, size);
-    *at += size;
-    return SP_NO_CALL_ABOVE;
+    for (size_t i = 0; i < count; i++) {
+        char **at = (char **)context + calls[i].row;
+        if (*at == NULL) continue;
+        const size_t size = calls[i].open ? sizeof open_mark - 1 : sizeof closed_mark - 1;
+        memcpy(*at, calls[i].open ? open_mark : closed_mark, size);
+        *at += size;
+    }
 }
 
 sp_status sp_collection_mark_open(sp_collection *c, sp_error *error)
@@ -578,7 +658,7 @@ sp_status sp_collection_mark_open(sp_collection *c, sp_error *error)
         if (enough) row->event_metadata[0] = '[';
         if (enough) at[i] = row->event_metadata + 1;
     }
-    if (enough && all) sp_collection_walk(c, 0, put_mark, at);
+    if (enough && all) sp_collection_walk(c, 0, put_marks, at);
     for (size_t i = 0; enough && i < rows; i++) {
         if (at[i]) memcpy(at[i] - 1, "]", 2); /* in the place of the last comma */
     }

@@ -18,20 +18,27 @@
 
 typedef struct sp_collection sp_collection;
 
-/* One call of a walk. */
+/* One call of a walk: a cache line. */
 typedef struct sp_collected {
     uint32_t row;   /* of the collection's profile */
-    uint32_t above; /* what the sink made of the call around it; SP_NO_CALL_ABOVE: a root, or a walk without a tree */
+    uint32_t place; /* which of the calls that are open on any lane it is: its own until it ends, then another's; SP_NO_PLACE: a walk without a tree */
+    uint32_t above; /* the place of the call around it; SP_NO_PLACE: a root, or a walk without a tree */
+    bool open;      /* it had not ended: in a collection that ends such calls itself */
     int64_t start_ns, end_ns;
     int64_t call_id, parent_id; /* SP_UNKNOWN in a walk without a tree, or without a parent */
-    int64_t thread, task, await_ns;
-    bool open; /* it had not ended: in a collection that ends such calls itself */
+    int32_t thread, task;
+    int64_t await_ns;
 } sp_collected;
 
-#define SP_NO_CALL_ABOVE UINT32_MAX
+_Static_assert(sizeof(sp_collected) == 64, "a call of a walk is a cache line");
 
-/* Gets every call; what it returns is `above` of the calls inside this one. */
-typedef uint32_t (*sp_collected_sink)(void *context, const sp_collected *call);
+#define SP_NO_PLACE UINT32_MAX
+
+/*
+ * Gets all calls, some at a time. What a sink makes of a call it keeps by its place, until that is given to a later call; `places` is
+ * above all that there were so far.
+ */
+typedef void (*sp_collected_sink)(void *context, const sp_collected *calls, size_t count, uint32_t places);
 
 typedef enum sp_walk_flags {
     SP_WALK_TREE = 1,  /* with ids, parents and the rows' exclusive totals */

@@ -170,7 +170,7 @@ static void start_total(node_total *total)
 }
 
 /* How much of the wall clock from start to end lies behind `until`, which moves to the end. */
-static int64_t uncovered(int64_t start, int64_t end, int64_t *until)
+static inline int64_t uncovered(int64_t start, int64_t end, int64_t *until)
 {
     if (end <= start || end <= *until) return 0;
     const int64_t from = start > *until ? start : *until;
@@ -178,7 +178,22 @@ static int64_t uncovered(int64_t start, int64_t end, int64_t *until)
     return sp_minus(end, from);
 }
 
-/* One call more. Calls come by ascending start, so the wall clock they cover only grows at its end. */
+/* When a call was. Calls come by ascending start, so the wall clock they cover only grows at its end. */
+static inline void add_interval(node_total *total, int64_t start, int64_t end, int64_t duration)
+{
+    sp_row_statistics *s = &total->statistics;
+    if (start < s->start_minimum) {
+        s->start_minimum = start;
+        s->first = duration;
+    }
+    if (end > s->end_maximum) {
+        s->end_maximum = end;
+        s->last = duration;
+    }
+    total->covered = sp_plus(total->covered, uncovered(start, end, &total->until));
+}
+
+/* One call more. */
 static void add_duration(node_total *total, int64_t start, int64_t end)
 {
     if (total->count == 0) start_total(total);
@@ -188,16 +203,8 @@ static void add_duration(node_total *total, int64_t start, int64_t end)
     s->total = sp_plus(s->total, duration);
     if (duration < s->minimum) s->minimum = duration;
     if (duration > s->maximum) s->maximum = duration;
-    if (start < s->start_minimum) {
-        s->start_minimum = start;
-        s->first = duration;
-    }
-    if (end > s->end_maximum) {
-        s->end_maximum = end;
-        s->last = duration;
-    }
     total->squares += sp_square(duration);
-    total->covered = sp_plus(total->covered, uncovered(start, end, &total->until));
+    add_interval(total, start, end, duration);
 }
 
 static void add_gpu(node_total *total, int64_t duration)
@@ -310,20 +317,10 @@ static void close_threads(builder *b, thread_table *table)
 
 /* -- the pass over a rank -- */
 
-/*
- * One call of the region `name` directly under the node `above` (SP_PATH_ROOT: under none), whose exclusive time is not
- * counted yet. Its node; NO_NODE: it failed with b->status.
- */
-static uint32_t add_under(builder *b, int32_t above, uint32_t name, int64_t start, int64_t end)
+/* The node of calls of the region `name` directly under calls of the node `above` (SP_PATH_ROOT: under none). NO_NODE: it failed with b->status. */
+static inline uint32_t node_under(builder *b, int32_t above, uint32_t name)
 {
-    const bool inner = above >= 0 && b->out->nodes[above].name == name;
-    const uint32_t node = inner ? (uint32_t)above : find_node(b, above, name);
-    if (node == NO_NODE) return NO_NODE;
-    node_total *total = &b->totals[node];
-    add_duration(total, start, end);
-    if (inner) total->recursive = true;
-    else total->inclusive = sp_plus(total->inclusive, sp_minus(end, start));
-    return node;
+    return above >= 0 && b->out->nodes[above].name == name ? (uint32_t)above : find_node(b, above, name);
 }
 
 static sp_status add_call(builder *b, thread_table *threads, const rank_calls *calls, uint64_t position)
@@ -347,12 +344,15 @@ static sp_status add_call(builder *b, thread_table *threads, const rank_calls *c
         calls->node_of[position] = above | HIDDEN;
         return SP_OK;
     }
-    const uint32_t node = add_under(b, above_node, name, start, end);
+    const uint32_t node = node_under(b, above_node, name);
     if (node == NO_NODE) return b->status;
     calls->node_of[position] = node;
     if (b->call_nodes) b->call_nodes[at] = node;
 
     node_total *total = &b->totals[node];
+    add_duration(total, start, end);
+    if ((int32_t)node == above_node) total->recursive = true;
+    else total->inclusive = sp_plus(total->inclusive, duration);
     total->exclusive = sp_plus(total->exclusive, calls->exclusive ? calls->exclusive[position] : duration);
     if (profile->columns[SP_COLUMN_GPU]) add_gpu(total, profile->columns[SP_COLUMN_GPU][at]);
     if (b->await && (int32_t)node != above_node) total->awaiting = sp_plus(total->awaiting, b->await[at]);
@@ -828,6 +828,7 @@ struct sp_path_stream {
     thread_table threads;
     sp_error error;
     uint32_t rank;
+    const sp_row *rows;
 };
 
 static void stream_free(sp_path_stream *stream)
@@ -841,7 +842,7 @@ static void stream_free(sp_path_stream *stream)
     free(stream);
 }
 
-sp_path_stream *sp_path_stream_new(uint32_t rank, uint64_t count, int64_t threads)
+sp_path_stream *sp_path_stream_new(const sp_profile *profile, int64_t threads)
 {
     static const sp_path_options everything;
     static const int64_t recorded; /* the calls bring their threads themselves */
@@ -849,10 +850,11 @@ sp_path_stream *sp_path_stream_new(uint32_t rank, uint64_t count, int64_t thread
     if (stream == NULL) return NULL;
     builder *b = &stream->b;
     *b = (builder){.options = &everything, .error = &stream->error, .out = calloc(1, sizeof *b->out)};
-    stream->rank = rank;
+    stream->rank = profile->row_count ? profile->rows[0].rank : 0;
+    stream->rows = profile->rows;
     sp_status status = b->out ? grow_nodes(b) : SP_ERR_NO_MEMORY;
     if (status == SP_OK && threads > 0) {
-        status = sp_lane_tops_make(&stream->threads.tops, 0, threads - 1, count, b->error);
+        status = sp_lane_tops_make(&stream->threads.tops, 0, threads - 1, profile->call_count, b->error);
         if (status == SP_OK) stream->threads.column = &recorded;
     }
     if (status == SP_OK) {
@@ -863,17 +865,53 @@ sp_path_stream *sp_path_stream_new(uint32_t rank, uint64_t count, int64_t thread
     return NULL;
 }
 
-uint32_t sp_path_stream_add(sp_path_stream *stream, uint32_t above, uint32_t name, int64_t thread, int64_t start, int64_t end)
+uint32_t sp_path_stream_find(sp_path_stream *stream, uint32_t above, uint32_t row)
 {
     builder *b = &stream->b;
-    if (b->status != SP_OK) return NO_NODE;
-    const int64_t duration = sp_minus(end, start);
-    if (above != NO_NODE) b->totals[above].exclusive = sp_minus(b->totals[above].exclusive, duration);
-    const uint32_t node = add_under(b, above == NO_NODE ? SP_PATH_ROOT : (int32_t)above, name, start, end);
-    if (node == NO_NODE) return NO_NODE;
-    b->totals[node].exclusive = sp_plus(b->totals[node].exclusive, duration);
-    if (stream->threads.column) b->status = add_usage(b, &stream->threads, stream->rank, thread, start, end);
-    return node;
+    return b->status == SP_OK ? node_under(b, (int32_t)above, stream->rows[row].name) : NO_NODE;
+}
+
+void sp_path_stream_sum(sp_path_stream *stream, uint32_t node, uint32_t above, int64_t before, const int64_t *steps, const int64_t *durations,
+                        uint64_t count)
+{
+    if (node == NO_NODE || count == 0) return;
+    sp_row_sums sums = {0};
+    sp_row_sums_add(&sums, durations, count);
+    node_total *total = &stream->b.totals[node];
+    if (total->count == 0) start_total(total);
+    total->count += count;
+    total->statistics.total = sp_plus(total->statistics.total, sums.total);
+    if (sums.minimum < total->statistics.minimum) total->statistics.minimum = sums.minimum;
+    if (sums.maximum > total->statistics.maximum) total->statistics.maximum = sums.maximum;
+    total->squares += sums.squares;
+    if (node == above) total->recursive = true;
+    else total->inclusive = sp_plus(total->inclusive, sums.total);
+    node_total times = *total; /* a copy that is kept in registers */
+    for (uint64_t i = 0; i < count; i++) {
+        before = sp_plus(before, steps[i]);
+        add_interval(&times, before, sp_plus(before, durations[i]), durations[i]);
+    }
+    *total = times;
+}
+
+void sp_path_stream_threads(sp_path_stream *stream, const sp_collected *calls, size_t count)
+{
+    builder *b = &stream->b;
+    if (stream->threads.column == NULL) return;
+    for (const sp_collected *call = calls; call < calls + count && b->status == SP_OK; call++) {
+        b->status = add_usage(b, &stream->threads, stream->rank, call->thread, call->start_ns, call->end_ns);
+    }
+}
+
+/* Of a tree that is whole: what calls take is theirs but for what the calls on the paths below take. */
+static void find_exclusive(builder *b)
+{
+    for (size_t i = 0; i < b->out->node_count; i++) {
+        const int64_t inclusive = b->totals[i].inclusive;
+        const int32_t parent = b->out->nodes[i].parent; /* which comes before it */
+        b->totals[i].exclusive = inclusive;
+        if (parent >= 0) b->totals[parent].exclusive = sp_minus(b->totals[parent].exclusive, inclusive);
+    }
 }
 
 sp_path_summary *sp_path_stream_finish(sp_path_stream *stream)
@@ -881,7 +919,10 @@ sp_path_summary *sp_path_stream_finish(sp_path_stream *stream)
     sp_path_summary *out = NULL;
     if (stream == NULL) return NULL;
     builder *b = &stream->b;
-    if (b->status == SP_OK) b->status = flush_rank(b, stream->rank);
+    if (b->status == SP_OK) {
+        find_exclusive(b);
+        b->status = flush_rank(b, stream->rank);
+    }
     if (b->status == SP_OK) {
         sp_sort(b->out->threads, b->out->thread_count, sizeof(sp_thread_usage), compare_usage);
         out = b->out;

@@ -18,6 +18,7 @@
 #ifndef SP_ANALYSIS_PATH_SUMMARY_H
 #define SP_ANALYSIS_PATH_SUMMARY_H
 
+#include "analysis/collection.h"
 #include "analysis/profile.h"
 
 #define SP_PATH_ROOT (-1)
@@ -79,16 +80,25 @@ sp_status sp_path_summary_make(const sp_profile *profile, const sp_path_options 
 void sp_path_summary_free(sp_path_summary *summary); /* NULL is allowed */
 
 /*
- * The same for the calls of one rank that come in start order, parents before their children, and are not kept. Memory is that
- * of the result. `threads`: how many there are, 0 when calls carry none; `count`: of the calls. NULL when out of memory.
+ * The same for the calls of a walk (collection.h), which are not kept: who walks finds each call's node, and has the calls of a region summed
+ * up when they leave a node. Memory is that of the result. `threads`: how many there are, 0 when calls carry none. NULL when out of memory.
  */
 typedef struct sp_path_stream sp_path_stream;
 #define SP_PATH_NONE UINT32_MAX
 
-sp_path_stream *sp_path_stream_new(uint32_t rank, uint64_t count, int64_t threads);
+sp_path_stream *sp_path_stream_new(const sp_profile *profile, int64_t threads);
 
-/* A call under a call that gave `above` (SP_PATH_NONE: under none). After a failure SP_PATH_NONE, and nothing is summed any more. */
-uint32_t sp_path_stream_add(sp_path_stream *stream, uint32_t above, uint32_t name, int64_t thread, int64_t start, int64_t end);
+/* The node of calls of a row under calls of the node `above` (SP_PATH_NONE: under none). SP_PATH_NONE: it failed, and nothing is summed any more. */
+uint32_t sp_path_stream_find(sp_path_stream *stream, uint32_t above, uint32_t row);
+
+/*
+ * Calls of one row, `node` and `above`, the next ones of that row: each starts `steps` after the one before it, and the first after `before`.
+ */
+void sp_path_stream_sum(sp_path_stream *stream, uint32_t node, uint32_t above, int64_t before, const int64_t *steps, const int64_t *durations,
+                        uint64_t count);
+
+/* Calls as a sink gets them, for the sums of the threads. */
+void sp_path_stream_threads(sp_path_stream *stream, const sp_collected *calls, size_t count);
 
 /* The sums; the stream is gone. NULL: it had failed, for memory or for too many paths. NULL is allowed. */
 sp_path_summary *sp_path_stream_finish(sp_path_stream *stream);

@@ -324,22 +324,32 @@ void sp_log_forget_closed(sp_log *log)
     log->scan_open_count = kept;
 }
 
+static void scan_slots(sp_log *log, char *from, char *to)
+{
+    sp_run *run = log->run;
+    sp_region_info *const *const regions = run->regions;
+    const size_t region_count = run->region_count;
+    const uint32_t stride = log->stride;
+    uint64_t scanned = 0;
+    for (char *at = from; at < to; at += stride, scanned++) {
+        sp_slot *slot = (sp_slot *)at;
+        /* A forked child sees in full blocks what its parent has marked since. */
+        const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
+        if (region < region_count) regions[region]->entries++;
+        if (atomic_load_explicit(&slot->end, memory_order_acquire) == SP_SLOT_OPEN) remember_open(log, slot);
+    }
+    run->scanned += scanned;
+}
+
 void sp_log_scan(sp_log *log)
 {
-    const sp_run *run = log->run;
     sp_log_forget_closed(log);
 
     const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
     while (log->scan_block) {
         char *readable = sp_block_readable(log->scan_block, next);
-        for (; log->scan_next < readable; log->scan_next += log->stride) {
-            sp_slot *slot = (sp_slot *)log->scan_next;
-            /* A forked child sees in full blocks what its parent has marked since. */
-            const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
-            if (region < run->region_count) run->regions[region]->entries++;
-            log->run->scanned++;
-            if (atomic_load_explicit(&slot->end, memory_order_acquire) == SP_SLOT_OPEN) remember_open(log, slot);
-        }
+        scan_slots(log, log->scan_next, readable);
+        if (log->scan_next < readable) log->scan_next = readable;
         sp_block *following = atomic_load_explicit(&log->scan_block->next, memory_order_acquire);
         if (readable == next || following == NULL) return;
         sp_block_park(log->scan_block);

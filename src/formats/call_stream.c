@@ -9,6 +9,7 @@
 #include "analysis/spread.h"
 
 #define SMALLEST_CHUNK 4096
+#define NO_PATH (SP_PATH_NONE - 1) /* the node above calls that there are none of yet */
 
 /* The same chunk of every column, some of whose calls are there. */
 typedef struct open_chunk {
@@ -22,8 +23,12 @@ struct stream;
 typedef struct row_state {
     open_chunk *chunk; /* NULL: before its first call, or between two */
     uint64_t from, at, limit; /* in the chunk: its calls there begin at `from`, the next goes to `at` */
-    uint64_t position; /* of its next call, in the datasets */
+    uint64_t position; /* of its first call that is not in a chunk that it left, in the datasets */
     int64_t last_start;
+    /* of the calls in the chunk that are not summed by path yet, from `path_from` on: under calls of the node `above`, after a start at `path_before` */
+    uint32_t above, node;
+    uint64_t path_from;
+    int64_t path_before;
     sp_row_ends ends;
     sp_row_sums sums; /* under the stream's lock */
     struct stream *stream;
@@ -46,6 +51,8 @@ typedef struct stream {
     size_t first, last;  /* the rows of this walk */
     bool summing;        /* the first walk */
     sp_path_stream *paths;
+    uint32_t *node_at; /* by place: the node of the call that is there */
+    size_t place_count;
     sp_spread *spread;
     pthread_mutex_t lock; /* of `spread` and the rows' sums */
     sp_status status;
@@ -164,12 +171,14 @@ static bool give_edge(stream *s, const open_chunk *chunk)
 static void write_chunk(stream *s, open_chunk *chunk, const sp_chunk_look *look)
 {
     const bool done = !s->writes || give_edge(s, chunk);
+    sp_chunk_piece pieces[SP_COLUMN_COUNT];
+    size_t count = 0;
     for (int c = 0; c < SP_COLUMN_COUNT && s->status == SP_OK && !done; c++) {
         if (chunk->data[c] == NULL) continue;
-        s->status = sp_chunk_writer_put(s->writer, &s->sources[c], chunk->first, chunk->data[c],
-                                        c == SP_COLUMN_END ? look : NULL, s->error);
+        pieces[count++] = (sp_chunk_piece){&s->sources[c], chunk->data[c], c == SP_COLUMN_END ? look : NULL};
         chunk->data[c] = NULL;
     }
+    if (count) s->status = sp_chunk_writer_put(s->writer, pieces, count, chunk->first, s->error);
     chunk_free(s, chunk);
 }
 
@@ -184,21 +193,35 @@ static void sum_up(void *context, const void *durations, uint64_t count)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Sum up the calls that are in the chunk since the last time: they are all of one path. */
+static void sum_path(stream *s, row_state *state)
+{
+    const open_chunk *chunk = state->chunk;
+    if (chunk && s->summing && s->paths) {
+        sp_path_stream_sum(s->paths, state->node, state->above, state->path_before, chunk->data[SP_COLUMN_START] + state->path_from,
+                           chunk->data[SP_COLUMN_END] + state->path_from, state->at - state->path_from);
+    }
+    state->path_from = state->at;
+    state->path_before = state->last_start;
+}
+
 /* The row's calls in its chunk are there. A chunk that has no others is summed up by who compresses it. */
 static void leave_chunk(stream *s, size_t row)
 {
     row_state *state = &s->rows[row];
     open_chunk *chunk = state->chunk;
     const uint64_t count = state->at - state->from;
+    sum_path(s, state);
     state->chunk = NULL;
     state->at = state->limit = 0;
     if (chunk == NULL) return;
     const int64_t *durations = chunk->data[SP_COLUMN_END] + state->from;
-    if (state->position - count == s->begin + s->profile->rows[row].first) {
+    if (state->position == s->begin + s->profile->rows[row].first) {
         state->ends.first = durations[0];
         state->ends.earliest = chunk->data[SP_COLUMN_START][state->from]; /* what comes later is a step */
     }
     state->ends.last = durations[count - 1];
+    state->position += count;
     const bool later = count == s->piece && s->writes;
     if (s->sums && !later) sum_up(state, durations, count);
     chunk->missing -= count;
@@ -217,46 +240,73 @@ static bool next_chunk(stream *s, size_t row)
     }
     const uint64_t end = s->begin + s->profile->rows[row].first + s->profile->rows[row].count;
     state->chunk = chunk;
-    state->from = state->at = state->position - chunk->first;
+    state->from = state->at = state->path_from = state->position - chunk->first;
     state->limit = end - chunk->first < s->piece ? end - chunk->first : s->piece;
     return true;
 }
 
 /* ---- calls ---- */
 
-static void put_call(stream *s, row_state *state, const sp_collected *call)
+static void put_call(stream *s, row_state *state, const sp_collected *call, uint32_t columns)
 {
     if (state->at == state->limit && !next_chunk(s, call->row)) return;
     int64_t *const *data = state->chunk->data;
     const uint64_t at = state->at++;
-    state->position++;
     data[SP_COLUMN_START][at] = sp_minus(call->start_ns, state->last_start); /* 0 before the row's first */
     data[SP_COLUMN_END][at] = sp_minus(call->end_ns, call->start_ns);
     state->last_start = call->start_ns;
     if (call->end_ns > state->ends.latest) state->ends.latest = call->end_ns;
-    if (s->own & 1u << SP_COLUMN_CALL_ID) {
+    if (columns & 1u << SP_COLUMN_CALL_ID) {
         data[SP_COLUMN_CALL_ID][at] = call->call_id;
         data[SP_COLUMN_PARENT_ID][at] = call->parent_id;
     }
-    if (s->own & 1u << SP_COLUMN_THREAD) data[SP_COLUMN_THREAD][at] = call->thread;
-    if (s->own & 1u << SP_COLUMN_TASK) {
+    if (columns & 1u << SP_COLUMN_THREAD) data[SP_COLUMN_THREAD][at] = call->thread;
+    if (columns & 1u << SP_COLUMN_TASK) {
         data[SP_COLUMN_TASK][at] = call->task;
         data[SP_COLUMN_AWAIT][at] = call->await_ns;
     }
 }
 
-static uint32_t take_call(void *context, const sp_collected *call)
+static bool need_places(stream *s, uint32_t places)
 {
-    stream *s = context;
-    if (s->status != SP_OK) return SP_NO_CALL_ABOVE;
-    row_state *state = &s->rows[call->row];
-    if (call->row >= s->first && call->row < s->last) put_call(s, state, call);
-    if (!s->summing || s->paths == NULL) return SP_NO_CALL_ABOVE;
-    return sp_path_stream_add(s->paths, call->above, s->profile->rows[call->row].name, call->thread, call->start_ns,
-                              call->end_ns);
+    if (places <= s->place_count) return true;
+    uint32_t *larger = realloc(s->node_at, (size_t)places * 2 * sizeof *larger);
+    if (larger == NULL) return false;
+    s->node_at = larger;
+    s->place_count = (size_t)places * 2;
+    return true;
 }
 
-_Static_assert(SP_NO_CALL_ABOVE == SP_PATH_NONE, "a call above that is none is a node that is none");
+/* Find the calls' nodes. Calls of other groups are summed up at once, since no chunk has them. */
+static void find_path(stream *s, row_state *state, const sp_collected *call, bool kept)
+{
+    const uint32_t above = call->above == SP_NO_PLACE ? SP_PATH_NONE : s->node_at[call->above];
+    if (__builtin_expect(above != state->above, 0)) {
+        sum_path(s, state);
+        state->above = above;
+        state->node = sp_path_stream_find(s->paths, above, call->row);
+    }
+    if (call->place != SP_NO_PLACE) s->node_at[call->place] = state->node;
+    if (kept) return;
+    const int64_t step = 0, duration = sp_minus(call->end_ns, call->start_ns);
+    sp_path_stream_sum(s->paths, state->node, above, call->start_ns, &step, &duration, 1);
+}
+
+static void take_calls(void *context, const sp_collected *calls, size_t count, uint32_t places)
+{
+    stream *s = context;
+    const uint32_t columns = s->own;
+    const size_t first = s->first, rows = s->last - s->first;
+    const bool paths = s->summing && s->paths;
+    if (paths && !need_places(s, places)) fail_memory(s);
+    for (const sp_collected *call = calls; call < calls + count && s->status == SP_OK; call++) {
+        row_state *state = &s->rows[call->row];
+        const bool kept = call->row - first < rows;
+        if (paths) find_path(s, state, call, kept);
+        if (kept) put_call(s, state, call, columns);
+    }
+    if (paths && s->status == SP_OK) sp_path_stream_threads(s->paths, calls, count);
+}
 
 static void add_again(void *context, uint32_t row, int64_t duration)
 {
@@ -289,7 +339,7 @@ static void write_group(stream *s, bool tree, sp_summary_job *summary)
         fail_memory(s);
         return;
     }
-    const bool nested = sp_collection_walk(s->collection, tree ? SP_WALK_TREE : 0, take_call, s);
+    const bool nested = sp_collection_walk(s->collection, tree ? SP_WALK_TREE : 0, take_calls, s);
     for (size_t i = s->first; s->status == SP_OK && i < s->last; i++) leave_chunk(s, i);
     if (s->status == SP_OK) s->status = sp_chunk_writer_drain(s->writer, s->error); /* now all durations are summed up */
     if (s->status == SP_OK && !nested) s->status = sp_fail(s->error, SP_ERR_NESTING, "calls overlap without nesting");
@@ -316,7 +366,7 @@ static bool summary_open(stream *s, bool tree, sp_summary_job *summary)
     for (size_t i = 0; i < profile->thread_count; i++) {
         if (profile->threads[i].index >= threads) threads = profile->threads[i].index + 1;
     }
-    s->paths = sp_path_stream_new(profile->row_count ? profile->rows[0].rank : 0, profile->call_count, threads);
+    s->paths = sp_path_stream_new(profile, threads);
     return s->paths != NULL;
 }
 
@@ -330,7 +380,8 @@ static bool stream_open(stream *s, const sp_pipeline *filters)
     if (!s->writer || !s->rows || !s->chunks) return false;
     for (size_t i = 0; i < profile->row_count; i++) {
         row_state *state = &s->rows[i];
-        *state = (row_state){.position = s->begin + profile->rows[i].first, .ends = SP_ROW_ENDS_NONE, .stream = s,
+        *state = (row_state){.position = s->begin + profile->rows[i].first, .above = NO_PATH, .node = SP_PATH_NONE,
+                             .ends = SP_ROW_ENDS_NONE, .stream = s,
                              .look = {sum_up, state}};
     }
     return true;
@@ -367,6 +418,7 @@ static sp_status stream_all(stream *s, const sp_pipeline *filters, bool tree, sp
     pthread_mutex_destroy(&s->lock);
     free(s->rows);
     free(s->chunks);
+    free(s->node_at);
     return s->status;
 }
 

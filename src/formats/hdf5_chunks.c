@@ -9,19 +9,15 @@
 #include "platform/platform.h"
 
 #define WORKERS_MAX 4
-#define JOBS_MAX (WORKERS_MAX + 4)
+#define JOBS_AHEAD 7 /* that wait or are made, besides those that workers have */
 #define FEW_PIECES 4 /* not worth a thread */
 
-typedef enum job_state { JOB_FREE, JOB_WAITING, JOB_TAKEN, JOB_MADE } job_state;
-
-/* A piece on its way to the file: the caller's while free or made, a worker's while taken. */
+/* A piece on its way to the file: a worker's, or the caller's, from when it is taken until it is made. */
 typedef struct job {
-    job_state state;
-    const sp_chunk_source *source;
-    uint64_t first, order; /* the earliest waiting job is taken first */
-    void *raw;             /* given with the piece, or NULL */
-    const sp_chunk_look *look;
-    void *data;            /* the encoded chunk */
+    sp_chunk_piece piece;
+    uint64_t first;
+    bool made;
+    void *data; /* the encoded chunk */
     size_t size;
     uint32_t skipped;
     sp_status status;
@@ -32,11 +28,16 @@ typedef struct spare {
     struct spare *next;
 } spare;
 
-/* Buffers are cut from large pieces of memory: in many small ones of their own, each page costs a fault at every finalize(). */
+/*
+ * Buffers are cut from large pieces of memory: in many small ones of their own, each page costs a fault at every finalize(). The first piece
+ * is of small pages, for the kernel has some at hand: a huge one that nobody had before takes 5 ms on a virtual machine whose host has it not at
+ * hand either, 512 small ones 0.7. Only files of many regions need a second piece.
+ */
 typedef struct slab {
     struct slab *next;
     int64_t *memory;
     size_t used;
+    bool huge;
 } slab;
 
 #define SLAB_BYTES ((size_t)4 << 20)
@@ -46,15 +47,15 @@ struct sp_chunk_writer {
     size_t largest;
     pthread_t threads[WORKERS_MAX];
     unsigned worker_count;
-    sp_coder *coder; /* the caller's own, when there is no worker */
+    sp_coder *coder; /* the caller's own */
     void *raw;
 
     pthread_mutex_t lock; /* all below */
     pthread_cond_t queued, made;
-    bool stopped;
-    uint64_t put, written; /* jobs so far */
+    bool stopped, waiting; /* the caller waits for a job to be made */
+    uint64_t put, taken, written; /* jobs so far: written <= taken <= put; job n is jobs[n % job_count] */
     unsigned job_count;
-    job jobs[JOBS_MAX];
+    job jobs[WORKERS_MAX + JOBS_AHEAD];
     spare *spares;
     slab *slabs;
     size_t slab_bytes;
@@ -71,18 +72,19 @@ static uint64_t piece_count(const sp_chunk_source *source, uint64_t first)
 /* Make a chunk: its elements, zeros up to the chunk's size, and the filters over it. */
 static void make_chunk(const sp_chunk_writer *writer, sp_coder *coder, void *own, job *out)
 {
-    const sp_chunk_source *source = out->source;
+    const sp_chunk_source *source = out->piece.source;
+    const sp_chunk_look *look = out->piece.look;
     const uint64_t count = piece_count(source, out->first);
     const size_t bytes = (size_t)source->chunk * source->element, used = (size_t)count * source->element;
-    void *raw = out->raw ? out->raw : own;
+    void *raw = out->piece.buffer ? out->piece.buffer : own;
     sp_pipeline pipeline = writer->filters;
     pipeline.element = source->element;
     if (coder == NULL || raw == NULL) {
         out->status = SP_ERR_NO_MEMORY;
         return;
     }
-    if (out->raw == NULL) source->fill(source->context, out->first, count, raw);
-    if (out->look) out->look->run(out->look->context, raw, count);
+    if (out->piece.buffer == NULL) source->fill(source->context, out->first, count, raw);
+    if (look) look->run(look->context, raw, count);
     memset((char *)raw + used, 0, bytes - used);
     out->status = sp_chunk_encode(coder, &pipeline, raw, bytes, out->data, &out->size, &out->skipped);
 }
@@ -96,7 +98,7 @@ static sp_status fail_write(const sp_chunk_source *source, sp_error *error)
 /* Write an encoded chunk where it belongs. */
 static sp_status write_chunk(const job *made, sp_error *error)
 {
-    const sp_chunk_source *source = made->source;
+    const sp_chunk_source *source = made->piece.source;
     if (made->status != SP_OK) return sp_fail(error, made->status, "cannot compress %s", source->name);
     if (source->take) return source->take(source->taker, made->first, made->data, made->size, made->skipped, error);
     const hsize_t offset = made->first;
@@ -117,23 +119,11 @@ static sp_status write_plain(const sp_chunk_source *source, uint64_t first, cons
     return written ? SP_OK : fail_write(source, error);
 }
 
-/* -- workers -- */
+/* -- jobs: with the lock, which is given up while a chunk is made or written -- */
 
-/* The waiting job that was put first; NULL when the writer has stopped. */
-static job *take_job(sp_chunk_writer *writer)
+static job *job_of(sp_chunk_writer *writer, uint64_t number)
 {
-    job *next = NULL;
-    pthread_mutex_lock(&writer->lock);
-    while (!writer->stopped && next == NULL) {
-        for (unsigned i = 0; i < writer->job_count; i++) {
-            job *candidate = &writer->jobs[i];
-            if (candidate->state == JOB_WAITING && (next == NULL || candidate->order < next->order)) next = candidate;
-        }
-        if (next == NULL) pthread_cond_wait(&writer->queued, &writer->lock);
-    }
-    if (next) next->state = JOB_TAKEN;
-    pthread_mutex_unlock(&writer->lock);
-    return next;
+    return &writer->jobs[number % writer->job_count];
 }
 
 static void recycle(sp_chunk_writer *writer, void *buffer)
@@ -144,30 +134,67 @@ static void recycle(sp_chunk_writer *writer, void *buffer)
     writer->spares = one;
 }
 
+/* Make the chunk that was put first of those that wait. */
+static void make_next(sp_chunk_writer *writer, sp_coder *coder, void *own)
+{
+    job *mine = job_of(writer, writer->taken++);
+    pthread_mutex_unlock(&writer->lock);
+    make_chunk(writer, coder, own, mine);
+    pthread_mutex_lock(&writer->lock);
+    recycle(writer, mine->piece.buffer);
+    mine->made = true;
+    if (writer->waiting) pthread_cond_signal(&writer->made);
+}
+
 static void *work(void *argument)
 {
     sp_chunk_writer *writer = argument;
     sp_coder *coder = sp_coder_new();
     void *own = malloc(writer->largest);
-    job *mine;
-    while ((mine = take_job(writer))) {
-        make_chunk(writer, coder, own, mine);
-        pthread_mutex_lock(&writer->lock);
-        recycle(writer, mine->raw);
-        mine->state = JOB_MADE;
-        pthread_cond_signal(&writer->made);
-        pthread_mutex_unlock(&writer->lock);
+    pthread_mutex_lock(&writer->lock);
+    while (!writer->stopped) {
+        if (writer->taken == writer->put) pthread_cond_wait(&writer->queued, &writer->lock);
+        else make_next(writer, coder, own);
     }
+    pthread_mutex_unlock(&writer->lock);
     sp_coder_free(coder);
     free(own);
     return NULL;
 }
 
+/* Of the caller: bring the oldest job, there is one, nearer to the file. */
+static sp_status go_on(sp_chunk_writer *writer, sp_error *error)
+{
+    job *oldest = job_of(writer, writer->written);
+    if (!oldest->made && writer->taken < writer->put) {
+        make_next(writer, writer->coder, writer->raw);
+        return SP_OK;
+    }
+    writer->waiting = true;
+    while (!oldest->made) pthread_cond_wait(&writer->made, &writer->lock);
+    writer->waiting = false;
+    pthread_mutex_unlock(&writer->lock);
+    const sp_status status = write_chunk(oldest, error);
+    pthread_mutex_lock(&writer->lock);
+    writer->written++;
+    return status;
+}
+
+/* Until no more than `left` jobs are under way. */
+static sp_status go_on_until(sp_chunk_writer *writer, uint64_t left, sp_error *error)
+{
+    sp_status status = SP_OK;
+    while (status == SP_OK && writer->put - writer->written > left) status = go_on(writer, error);
+    return status;
+}
+
+/* -- the writer -- */
+
 static unsigned workers_wanted(uint64_t pieces)
 {
     const unsigned processors = sp_platform_processors();
     if (processors < 2 || pieces < FEW_PIECES) return 0;
-    return processors < WORKERS_MAX ? processors : WORKERS_MAX;
+    return processors - 1 < WORKERS_MAX ? processors - 1 : WORKERS_MAX;
 }
 
 static void start_workers(sp_chunk_writer *writer, unsigned wanted)
@@ -177,8 +204,6 @@ static void start_workers(sp_chunk_writer *writer, unsigned wanted)
         writer->worker_count++;
     }
 }
-
-/* -- the caller -- */
 
 static void writer_free(sp_chunk_writer *writer)
 {
@@ -193,7 +218,8 @@ static void writer_free(sp_chunk_writer *writer)
     while (writer->slabs) {
         slab *one = writer->slabs;
         writer->slabs = one->next;
-        sp_column_free(one->memory, writer->slab_bytes / sizeof(int64_t));
+        if (one->huge) sp_column_free(one->memory, writer->slab_bytes / sizeof(int64_t));
+        else free(one->memory);
         free(one);
     }
     pthread_mutex_destroy(&writer->lock);
@@ -216,29 +242,28 @@ sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest,
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->queued, NULL);
     pthread_cond_init(&writer->made, NULL);
-    const unsigned wanted = workers_wanted(pieces);
-    const unsigned jobs = wanted ? wanted + 4 : 1;
+    const unsigned wanted = workers_wanted(pieces), jobs = wanted ? wanted + JOBS_AHEAD : 1;
+    writer->coder = sp_coder_new();
+    writer->raw = malloc(writer->largest);
     for (; writer->job_count < jobs; writer->job_count++) {
         job *one = &writer->jobs[writer->job_count];
         one->data = malloc(sp_encoded_bound(writer->largest));
         if (one->data == NULL) break;
     }
-    if (writer->job_count == jobs) start_workers(writer, wanted);
-    if (writer->job_count == jobs && writer->worker_count == 0) {
-        writer->coder = sp_coder_new();
-        writer->raw = malloc(writer->largest);
+    if (writer->coder == NULL || writer->raw == NULL || writer->job_count < jobs) {
+        writer_free(writer);
+        return NULL;
     }
-    const bool alone = writer->worker_count == 0;
-    if (writer->job_count == jobs && (!alone || (writer->coder && writer->raw))) return writer;
-    writer_free(writer);
-    return NULL;
+    start_workers(writer, wanted);
+    return writer;
 }
 
 static slab *slab_new(sp_chunk_writer *writer)
 {
     slab *one = malloc(sizeof *one);
     if (one == NULL) return NULL;
-    *one = (slab){.next = writer->slabs, .memory = sp_column_alloc(writer->slab_bytes / sizeof(int64_t))};
+    *one = (slab){.next = writer->slabs, .huge = writer->slabs != NULL};
+    one->memory = one->huge ? sp_column_alloc(writer->slab_bytes / sizeof(int64_t)) : malloc(writer->slab_bytes);
     if (one->memory == NULL) {
         free(one);
         return NULL;
@@ -272,92 +297,48 @@ void sp_chunk_writer_drop(sp_chunk_writer *writer, void *buffer)
     pthread_mutex_unlock(&writer->lock);
 }
 
-/* A job in `state`, or NULL. With the lock. */
-static job *find_job(sp_chunk_writer *writer, job_state state)
+static sp_status put_plain(sp_chunk_writer *writer, const sp_chunk_piece *piece, uint64_t first, sp_error *error)
 {
-    for (unsigned i = 0; i < writer->job_count; i++) {
-        if (writer->jobs[i].state == state) return &writer->jobs[i];
-    }
-    return NULL;
+    if (piece->look) piece->look->run(piece->look->context, piece->buffer, piece_count(piece->source, first));
+    const sp_status status = write_plain(piece->source, first, piece->buffer, error);
+    sp_chunk_writer_drop(writer, piece->buffer);
+    return status;
 }
 
-/* Write the job whose turn it is, waiting for it; *done is set when none is under way. */
-static sp_status write_next(sp_chunk_writer *writer, bool *done, sp_error *error)
+static sp_status put_job(sp_chunk_writer *writer, const sp_chunk_piece *piece, uint64_t first, bool wake, sp_error *error)
 {
-    job *next = NULL;
     pthread_mutex_lock(&writer->lock);
-    *done = writer->written == writer->put;
-    for (unsigned i = 0; !*done && i < writer->job_count; i++) {
-        job *candidate = &writer->jobs[i];
-        if (candidate->state != JOB_FREE && candidate->order == writer->written) next = candidate;
+    sp_status status = go_on_until(writer, writer->job_count - 1, error);
+    if (status == SP_OK) {
+        job *next = job_of(writer, writer->put++);
+        next->piece = *piece;
+        next->first = first;
+        next->made = false;
+        if (writer->worker_count == 0) status = go_on_until(writer, 0, error);
+        else if (wake) pthread_cond_signal(&writer->queued);
+    } else {
+        recycle(writer, piece->buffer);
     }
-    while (next && next->state != JOB_MADE) pthread_cond_wait(&writer->made, &writer->lock);
-    pthread_mutex_unlock(&writer->lock);
-    if (next == NULL) return SP_OK;
-    const sp_status status = write_chunk(next, error);
-    pthread_mutex_lock(&writer->lock);
-    next->state = JOB_FREE;
-    writer->written++;
     pthread_mutex_unlock(&writer->lock);
     return status;
 }
 
-static sp_status put_alone(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
-                           const sp_chunk_look *look, sp_error *error)
+sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_piece *pieces, size_t count, uint64_t first, sp_error *error)
 {
-    job *one = &writer->jobs[0];
-    one->source = source;
-    one->first = first;
-    one->raw = buffer;
-    one->look = look;
-    make_chunk(writer, writer->coder, writer->raw, one);
-    one->raw = NULL;
-    sp_chunk_writer_drop(writer, buffer);
-    return write_chunk(one, error);
-}
-
-sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
-                              const sp_chunk_look *look, sp_error *error)
-{
-    if (source->contiguous) {
-        if (look) look->run(look->context, buffer, piece_count(source, first));
-        const sp_status status = write_plain(source, first, buffer, error);
-        sp_chunk_writer_drop(writer, buffer);
-        return status;
-    }
-    if (writer->worker_count == 0) return put_alone(writer, source, first, buffer, look, error);
     sp_status status = SP_OK;
-    bool done = false;
-    pthread_mutex_lock(&writer->lock);
-    job *next = find_job(writer, JOB_FREE);
-    pthread_mutex_unlock(&writer->lock);
-    while (next == NULL && status == SP_OK) {
-        status = write_next(writer, &done, error);
-        pthread_mutex_lock(&writer->lock);
-        next = find_job(writer, JOB_FREE);
-        pthread_mutex_unlock(&writer->lock);
+    for (size_t i = 0; i < count; i++) {
+        if (status != SP_OK) sp_chunk_writer_drop(writer, pieces[i].buffer);
+        else if (pieces[i].source->contiguous) status = put_plain(writer, &pieces[i], first, error);
+        else status = put_job(writer, &pieces[i], first, i == 0, error);
     }
-    if (status != SP_OK) {
-        sp_chunk_writer_drop(writer, buffer);
-        return status;
-    }
-    pthread_mutex_lock(&writer->lock);
-    next->source = source;
-    next->first = first;
-    next->raw = buffer;
-    next->look = look;
-    next->order = writer->put++;
-    next->state = JOB_WAITING;
-    pthread_cond_signal(&writer->queued);
-    pthread_mutex_unlock(&writer->lock);
-    return SP_OK;
+    return status;
 }
 
 sp_status sp_chunk_writer_drain(sp_chunk_writer *writer, sp_error *error)
 {
-    sp_status status = SP_OK;
-    bool done = writer->worker_count == 0;
-    while (status == SP_OK && !done) status = write_next(writer, &done, error);
+    pthread_mutex_lock(&writer->lock);
+    const sp_status status = go_on_until(writer, 0, error);
+    pthread_mutex_unlock(&writer->lock);
     return status;
 }
 
@@ -384,7 +365,7 @@ sp_status sp_hdf5_write_chunks(const sp_chunk_source *sources, size_t count, con
     sp_status status = SP_OK;
     for (size_t i = 0; i < count; i++) {
         for (uint64_t first = 0; status == SP_OK && first < sources[i].count; first += sources[i].chunk) {
-            status = sp_chunk_writer_put(writer, &sources[i], first, NULL, NULL, error);
+            status = sp_chunk_writer_put(writer, &(sp_chunk_piece){.source = &sources[i]}, 1, first, error);
         }
     }
     return sp_chunk_writer_finish(writer, status, error);

@@ -1,12 +1,12 @@
 /*
- * hdf5_chunks.h - write datasets piece by piece: pieces are compressed on a few threads, and written by the caller's.
+ * hdf5_chunks.h - write datasets piece by piece: pieces are compressed on all processors, and written by the caller's thread.
  *
  *   the caller: put ──> jobs (a handful) ─┬─> worker 1: fill · shuffle · compress ─┬─> jobs ──> the caller: H5Dwrite_chunk
- *                                         └─> worker 2 ...                               ┘
+ *                                         └─> worker 2 ...                         ┘
  *
- * The caller waits only when no job is free, and writes meanwhile what is made; so memory stays at a few chunks however long
- * the datasets are. Chunks are written in the order in which
- * they were put, so that a run is always the same file.
+ * There is a worker less than processors: a caller that finds no job free compresses too, and writes what is made. So it is never idle as long
+ * as there is work, threads are woken seldom, and memory stays at a few chunks however long the datasets are. Chunks are written in the
+ * order in which they were put, so that a run is always the same file.
  */
 #ifndef SP_FORMATS_HDF5_CHUNKS_H
 #define SP_FORMATS_HDF5_CHUNKS_H
@@ -48,13 +48,18 @@ sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest,
 /* Room for the elements of one piece, for sp_chunk_writer_put; NULL when out of memory. */
 void *sp_chunk_writer_buffer(sp_chunk_writer *writer);
 
+/* A piece of a dataset. */
+typedef struct sp_chunk_piece {
+    const sp_chunk_source *source; /* must stay */
+    void *buffer;                  /* from sp_chunk_writer_buffer, and the writer's again; NULL: source->fill makes the elements */
+    const sp_chunk_look *look;     /* must stay; NULL: nobody looks */
+} sp_chunk_piece;
+
 /*
- * Write the piece from element `first` on (a multiple of source->chunk). `buffer` is from sp_chunk_writer_buffer and is the
- * writer's again, or NULL: then source->fill makes the elements. The source must stay, and `look` unless it is NULL. Fails with the
- * first failure there was.
+ * Write pieces of several datasets, each from element `first` on (a multiple of source->chunk). Put together they wake one worker. Fails
+ * with the first failure there was.
  */
-sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_source *source, uint64_t first, void *buffer,
-                              const sp_chunk_look *look, sp_error *error);
+sp_status sp_chunk_writer_put(sp_chunk_writer *writer, const sp_chunk_piece *pieces, size_t count, uint64_t first, sp_error *error);
 
 /* Write what was put so far. */
 sp_status sp_chunk_writer_drain(sp_chunk_writer *writer, sp_error *error);

@@ -372,12 +372,23 @@ static bool give_back(sp_spool *spool, sp_extent *extent, size_t from, size_t to
     return true;
 }
 
+/* A spool that is finished and kept is kept for what is in it. */
+static void mark_gone(const sp_spool *spool, sp_extent *extent)
+{
+    sp_chunk_header *header = (sp_chunk_header *)extent->memory;
+    if (is_ours_to_change(spool)) atomic_store_explicit(&header->dropped, SP_CHUNK_GONE, memory_order_release);
+}
+
+/* A hole says by itself that the chunk is gone; to write so before takes a tenth of a millisecond, for the whole huge page becomes dirty. */
 static void drop_large(sp_spool *spool, sp_extent *extent)
 {
-    munmap(extent->memory, extent->bytes);
     /* What was given back before is a hole already, and not counted twice. */
     spool->occupied += extent->given;
-    if (!give_back(spool, extent, 0, extent->bytes)) spool->occupied -= extent->given;
+    if (!give_back(spool, extent, 0, extent->bytes)) {
+        spool->occupied -= extent->given;
+        mark_gone(spool, extent);
+    }
+    munmap(extent->memory, extent->bytes);
     *extent = spool->extents[--spool->extent_count];
 }
 
@@ -388,13 +399,11 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
     pthread_mutex_lock(&spool->lock);
     sp_extent *extent = extent_of(spool, memory);
     if (extent) {
-        sp_chunk_header *header = (sp_chunk_header *)extent->memory;
-        /* A spool that is finished and kept is kept for what is in it. */
-        if (is_ours_to_change(spool)) atomic_store_explicit(&header->dropped, SP_CHUNK_GONE, memory_order_release);
         if (extent->small) {
+            mark_gone(spool, extent);
             extent->spare = is_ours_to_change(spool) && !extent->shared;
             spool->spare_count += extent->spare;
-            if (extent->spare) let_go(memory, extent->bytes - sizeof *header);
+            if (extent->spare) let_go(memory, extent->bytes - sizeof(sp_chunk_header));
         } else {
             drop_large(spool, extent);
         }

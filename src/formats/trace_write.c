@@ -63,14 +63,15 @@ static void put_held(trace *t, size_t index)
     row->held = 0;
 }
 
-static uint32_t take_call(void *context, const sp_collected *call)
+static void take_calls(void *context, const sp_collected *calls, size_t count, uint32_t places)
 {
     trace *t = context;
-    trace_row *row = &t->rows[call->row];
-    row->starts[row->held] = call->start_ns;
-    row->ends[row->held] = call->end_ns;
-    if (++row->held == row->room) put_held(t, call->row);
-    return SP_NO_CALL_ABOVE;
+    for (const sp_collected *call = calls; call < calls + count; call++) {
+        trace_row *row = &t->rows[call->row];
+        row->starts[row->held] = call->start_ns;
+        row->ends[row->held] = call->end_ns;
+        if (++row->held == row->room) put_held(t, call->row);
+    }
 }
 
 static bool make_room(trace *t)
@@ -152,7 +153,7 @@ sp_status sp_spt_write(sp_collection *collection, uint32_t rank, const char *pat
         *t = (trace){.path = path, .profile = profile, .fd = file.fd, .error = error};
         if (make_room(t)) put_heads(t, rank);
         else t->status = SP_ERR_NO_MEMORY;
-        if (t->status == SP_OK) sp_collection_walk(collection, 0, take_call, t);
+        if (t->status == SP_OK) sp_collection_walk(collection, 0, take_calls, t);
         for (size_t i = 0; t->status == SP_OK && i < profile->row_count; i++) put_held(t, i);
         status = t->status;
     }

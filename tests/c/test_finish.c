@@ -92,14 +92,17 @@ typedef struct tally {
     int64_t last_start;
 } tally;
 
-static uint32_t count_call(void *context, const sp_collected *one)
+static void count_calls(void *context, const sp_collected *some, size_t count, uint32_t places)
 {
     tally *t = context;
-    assert_true(one->start_ns >= t->last_start);
-    t->last_start = one->start_ns;
-    t->open += one->open;
-    t->roots += one->above == SP_NO_CALL_ABOVE;
-    return (uint32_t)t->calls++;
+    for (size_t i = 0; i < count; i++) {
+        assert_true(some[i].start_ns >= t->last_start);
+        assert_true(some[i].place < places);
+        t->last_start = some[i].start_ns;
+        t->open += some[i].open;
+        t->roots += some[i].above == SP_NO_PLACE;
+    }
+    t->calls += count;
 }
 
 static void a_collection_that_is_given_up_has_taken_nothing(void **state)
@@ -113,7 +116,7 @@ static void a_collection_that_is_given_up_has_taken_nothing(void **state)
         tally counted = {0};
         assert_int_equal(sp_collection_begin(of->run, 0, 0, &collection, NULL), SP_OK);
         assert_int_equal(sp_collection_profile(collection)->call_count, 5000);
-        assert_true(sp_collection_walk(collection, SP_WALK_TREE, count_call, &counted));
+        assert_true(sp_collection_walk(collection, SP_WALK_TREE, count_calls, &counted));
         assert_int_equal(counted.calls, 5000);
         assert_int_equal(counted.roots, 5000); /* what encloses them is open, and not in it */
         assert_int_equal(counted.open, 0);
@@ -141,7 +144,7 @@ static void a_last_collection_ends_what_is_open(void **state)
         tally counted = {0};
         assert_int_equal(sp_collection_begin_last(of->run, 0, 0, &collection, NULL), SP_OK);
         assert_int_equal(sp_collection_mark_open(collection, NULL), SP_OK);
-        assert_true(sp_collection_walk(collection, SP_WALK_TREE, count_call, &counted));
+        assert_true(sp_collection_walk(collection, SP_WALK_TREE, count_calls, &counted));
         assert_int_equal(counted.calls, 8);
         assert_int_equal(counted.open, 3);
         assert_int_equal(counted.roots, 2); /* one a thread */

@@ -51,12 +51,12 @@ def statements(manager: Any) -> Callable[[], None]:
     return loop
 
 
-def named_statements(make: Callable[[str], Any]) -> Callable[[], None]:
+def named_statements(make: Callable[[str], Any], calls: int = CALLS) -> Callable[[], None]:
     """A loop of ``with`` statements on an object asked for by name each time."""
 
     def loop() -> None:
         marked = make
-        for _ in repeat(None, CALLS):
+        for _ in repeat(None, calls):
             with marked("named"):
                 pass
 
@@ -106,17 +106,29 @@ def viztracer_named() -> float:
         one.clear()
 
 
-def yappi_call() -> float:
+# What is measured while a profiler is on, by what starts and stops it: while_traced or traced_by.
+Measure = Callable[[Callable[[], object], Callable[[], object]], float]
+
+
+def with_yappi(measure: Measure) -> float:
     yappi = import_module("yappi")
     yappi.set_clock_type("wall")
-    value = while_traced(lambda: yappi.start(builtins=False, profile_threads=False), yappi.stop)
+    value = measure(lambda: yappi.start(builtins=False, profile_threads=False), yappi.stop)
     yappi.clear_stats()
     return value
 
 
-def cprofile_call() -> float:
+def yappi_call() -> float:
+    return with_yappi(while_traced)
+
+
+def with_cprofile(measure: Measure) -> float:
     profile = cProfile.Profile(builtins=False)
-    return while_traced(profile.enable, profile.disable)
+    return measure(profile.enable, profile.disable)
+
+
+def cprofile_call() -> float:
+    return with_cprofile(while_traced)
 
 
 def traced_by(start: Callable[[], object], stop: Callable[[], object]) -> float:
@@ -144,16 +156,11 @@ def viztracer_functions() -> float:
 
 
 def cprofile_functions() -> float:
-    profile = cProfile.Profile(builtins=False)
-    return traced_by(profile.enable, profile.disable)
+    return with_cprofile(traced_by)
 
 
 def yappi_functions() -> float:
-    yappi = import_module("yappi")
-    yappi.set_clock_type("wall")
-    value = traced_by(lambda: yappi.start(builtins=False, profile_threads=False), yappi.stop)
-    yappi.clear_stats()
-    return value
+    return with_yappi(traced_by)
 
 
 # -- annotations for a tool -----------------------------------------------------------------------------------------------------
@@ -227,33 +234,21 @@ def telemetry() -> tuple[Any, Kept]:
     return provider.get_tracer("bench"), kept
 
 
-TELEMETRY_SHARE = 10  # it takes 10 µs a call: a tenth of the calls tells as much
+SPANS = CALLS // 10  # it takes 10 µs a call: a tenth of the calls tells as much
+
+
+def spans_of(loop: Callable[[], None]) -> float:
+    """ns a call of a loop of SPANS."""
+    with without_collector():
+        loop()
+        value = timed(loop) / SPANS
+    telemetry()[1].spans.clear()
+    return value
 
 
 def telemetry_named() -> float:
-    span, kept = telemetry()[0].start_as_current_span, telemetry()[1]
-
-    def loop() -> None:
-        for _ in repeat(None, CALLS // TELEMETRY_SHARE):
-            with span("named"):
-                pass
-
-    with without_collector():
-        loop()
-        value = timed(loop) / (CALLS // TELEMETRY_SHARE)
-    kept.spans.clear()
-    return value
+    return spans_of(named_statements(telemetry()[0].start_as_current_span, SPANS))
 
 
 def telemetry_decorated() -> float:
-    function, kept = telemetry()[0].start_as_current_span("decorated")(nothing), telemetry()[1]
-
-    def loop() -> None:
-        for _ in repeat(None, CALLS // TELEMETRY_SHARE):
-            function()
-
-    with without_collector():
-        loop()
-        value = timed(loop) / (CALLS // TELEMETRY_SHARE)
-    kept.spans.clear()
-    return value
+    return spans_of(calls_of(telemetry()[0].start_as_current_span("decorated")(nothing), SPANS))

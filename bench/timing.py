@@ -42,12 +42,12 @@ def nothing() -> None:
     pass
 
 
-def calls_of(function: Callable[[], None]) -> Callable[[], None]:
-    """A loop of CALLS calls."""
+def calls_of(function: Callable[[], None], calls: int = CALLS) -> Callable[[], None]:
+    """A loop of calls."""
 
     def loop() -> None:
         called = function
-        for _ in repeat(None, CALLS):
+        for _ in repeat(None, calls):
             called()
 
     return loop

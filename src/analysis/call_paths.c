@@ -6,46 +6,49 @@
 #include "analysis/resolve.h"
 #include "analysis/wrap.h"
 
-static uint32_t *slot_of(const sp_call_paths *paths, uint32_t parent, uint32_t row)
+static uint64_t hash_of(uint32_t parent, uint32_t row)
 {
-    uint64_t hash = ((uint64_t)parent << 32 | row) * UINT64_C(0x9e3779b97f4a7c15);
-    hash ^= hash >> 32;
-    for (uint32_t at = (uint32_t)hash & (paths->table_size - 1);; at = (at + 1) & (paths->table_size - 1)) {
-        const uint32_t node = paths->table[at];
-        if (node == SP_NO_CALL || (paths->nodes[node].parent == parent && paths->nodes[node].row == row)) {
-            return &paths->table[at];
-        }
-    }
+    const uint64_t hash = ((uint64_t)parent << 32 | row) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
 }
 
+static uint64_t hash_of_node(const void *nodes, uint32_t number)
+{
+    const sp_call_path *node = (const sp_call_path *)nodes + number;
+    return hash_of(node->parent, node->row);
+}
+
+static bool is_node(const void *nodes, uint32_t number, const void *wanted)
+{
+    const sp_call_path *node = (const sp_call_path *)nodes + number, *other = wanted;
+    return node->parent == other->parent && node->row == other->row;
+}
+
+/* Room for one more. */
 static bool grow(sp_call_paths *paths)
 {
-    const uint32_t size = paths->size ? 2 * paths->size : 64;
-    sp_call_path *nodes = realloc(paths->nodes, size * sizeof *nodes);
-    if (nodes == NULL) return false;
-    paths->nodes = nodes;
-    paths->size = size;
-    uint32_t *table = malloc(2 * (size_t)size * sizeof *table);
-    if (table == NULL) return false;
-    free(paths->table);
-    paths->table = table;
-    paths->table_size = 2 * size;
-    memset(table, 0xff, paths->table_size * sizeof *table);
-    for (uint32_t i = 0; i < paths->count; i++) *slot_of(paths, nodes[i].parent, nodes[i].row) = i;
-    return true;
+    if (paths->count == paths->size) {
+        const uint32_t size = paths->size ? 2 * paths->size : 64;
+        sp_call_path *nodes = realloc(paths->nodes, size * sizeof *nodes);
+        if (nodes == NULL) return false;
+        paths->nodes = nodes;
+        paths->size = size;
+    }
+    return sp_index_reserve(&paths->index, paths->count, paths->nodes, hash_of_node);
 }
 
 /* The node of a row's calls below `parent`. SP_NO_CALL: out of memory. */
 static uint32_t node_of(sp_call_paths *paths, uint32_t parent, uint32_t row)
 {
     if (parent != SP_NO_CALL && paths->nodes[parent].row == row) return parent;
-    if (paths->count == paths->size && !grow(paths)) return SP_NO_CALL;
-    uint32_t *slot = slot_of(paths, parent, row);
-    if (*slot == SP_NO_CALL) {
+    if (!grow(paths)) return SP_NO_CALL;
+    const sp_call_path wanted = {.row = row, .parent = parent};
+    uint32_t *slot = sp_index_find(&paths->index, hash_of(parent, row), paths->nodes, is_node, &wanted);
+    if (*slot == 0) {
+        paths->nodes[paths->count++] = wanted;
         *slot = paths->count;
-        paths->nodes[paths->count++] = (sp_call_path){.row = row, .parent = parent};
     }
-    return *slot;
+    return *slot - 1;
 }
 
 typedef struct node_stack {
@@ -237,6 +240,6 @@ sp_status sp_call_paths_make(sp_call_paths *paths, const sp_profile *profile, ui
 void sp_call_paths_free(sp_call_paths *paths)
 {
     free(paths->nodes);
-    free(paths->table);
+    free(paths->index.slots);
     *paths = (sp_call_paths){0};
 }

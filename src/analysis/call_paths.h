@@ -9,6 +9,7 @@
 #define SP_ANALYSIS_CALL_PATHS_H
 
 #include "analysis/tracks.h"
+#include "core/index.h"
 
 typedef struct sp_call_path {
     uint32_t row;      /* of the profile: the region */
@@ -22,8 +23,7 @@ typedef struct sp_call_path {
 typedef struct sp_call_paths {
     sp_call_path *nodes;
     uint32_t count, size;
-    uint32_t *table; /* hash of (parent, row) -> node */
-    uint32_t table_size;
+    sp_index index; /* of nodes by parent and row */
 } sp_call_paths;
 
 /*

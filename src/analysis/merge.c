@@ -7,6 +7,7 @@
 #include "analysis/path_summary.h"
 #include "analysis/resolve.h"
 #include "analysis/wrap.h"
+#include "core/hash.h"
 #include "core/sort.h"
 
 /* -- hash table from a key to a number -------------------------------------------------------------------------------- */
@@ -22,13 +23,6 @@ typedef struct table {
     entry *entries;
     size_t size, used;
 } table;
-
-static uint64_t hash_text(const char *text)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return hash;
-}
 
 static entry *table_slot(const table *t, const char *text, uint64_t key)
 {
@@ -105,7 +99,7 @@ static bool plan_names(plan *p, uint32_t **numbers)
         numbers[i] = malloc((part->name_count + 1) * sizeof **numbers);
         ok = numbers[i] != NULL;
         for (size_t n = 0; ok && n < part->name_count; n++) {
-            entry *e = table_find(&names, part->names[n], hash_text(part->names[n]), p->out->name_count, &made);
+            entry *e = table_find(&names, part->names[n], sp_hash(part->names[n]), p->out->name_count, &made);
             if (e == NULL) {
                 ok = false;
             } else {
@@ -848,7 +842,7 @@ static uint32_t *name_numbers(table *names, const sp_profile *set)
     uint32_t *numbers = malloc((set->name_count + 1) * sizeof *numbers);
     bool made;
     for (size_t n = 0; numbers && n < set->name_count; n++) {
-        const entry *e = table_find(names, set->names[n], hash_text(set->names[n]), 0, &made);
+        const entry *e = table_find(names, set->names[n], sp_hash(set->names[n]), 0, &made);
         if (e) {
             numbers[n] = (uint32_t)e->value;
         } else {
@@ -916,7 +910,7 @@ static bool join_paths(plan *p)
     table names = {0}, nodes = {0};
     bool ok = out->nodes && out->rows, made;
     for (size_t n = 0; ok && n < p->out->name_count; n++) {
-        ok = table_find(&names, p->out->names[n], hash_text(p->out->names[n]), n, &made) != NULL;
+        ok = table_find(&names, p->out->names[n], sp_hash(p->out->names[n]), n, &made) != NULL;
     }
     for (size_t i = 0; ok && i < p->part_count; i++) {
         const sp_path_summary *paths = p->parts[i]->stored_paths;

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
 #include "core/note.h"
 #include "core/probe.h"
 #include "core/registry.h"
@@ -98,11 +97,11 @@ static void run_free(sp_run *run)
     }
     for (size_t i = 0; i < run->string_count; i++) free(run->strings[i]);
     free(run->regions);
-    free(run->region_index);
+    free(run->region_index.slots);
     free(run->task_pages);
     free(run->task_page_stored);
     free(run->strings);
-    free(run->string_index);
+    free(run->string_index.slots);
     free(run->loose);
     sp_values_free(run);
     sp_timeline_free(&run->timeline);
@@ -146,23 +145,17 @@ void sp_run_drop(sp_run *run)
 
 /* ---- regions ---- */
 
-static bool index_grow(sp_run *run)
+static uint64_t hash_of_region(const void *run, uint32_t id)
 {
-    const size_t size = run->region_index_size ? run->region_index_size * 2 : 64;
-    uint32_t *index = calloc(size, sizeof *index);
-    if (index == NULL) return false;
-    for (size_t id = 0; id < run->region_count; id++) {
-        size_t at = sp_hash(run->regions[id]->name) & (size - 1);
-        while (index[at]) at = (at + 1) & (size - 1);
-        index[at] = (uint32_t)id + 1;
-    }
-    free(run->region_index);
-    run->region_index = index;
-    run->region_index_size = size;
-    return true;
+    return sp_hash(((const sp_run *)run)->regions[id]->name);
 }
 
-static sp_status region_add(sp_run *run, size_t at, sp_region_info *region, uint32_t *id, sp_error *error)
+static bool is_region(const void *run, uint32_t id, const void *name)
+{
+    return strcmp(((const sp_run *)run)->regions[id]->name, name) == 0;
+}
+
+static sp_status region_add(sp_run *run, uint32_t *slot, sp_region_info *region, uint32_t *id, sp_error *error)
 {
     if (run->region_count >= SP_REGION_ID) return sp_fail(error, SP_ERR_INVALID, "too many regions");
     if (run->region_count == run->region_size) {
@@ -174,7 +167,7 @@ static sp_status region_add(sp_run *run, size_t at, sp_region_info *region, uint
     }
     *id = (uint32_t)run->region_count;
     run->regions[run->region_count++] = region;
-    run->region_index[at] = *id + 1;
+    *slot = *id + 1;
     sp_note_regions(run);
     return SP_OK;
 }
@@ -197,20 +190,15 @@ static sp_region_info *region_new(const char *name, const char *source_file, int
     return region;
 }
 
-/* Where the index has `name`, or would have it. The index is never full. */
-static size_t index_find(const sp_run *run, const char *name)
+static uint32_t *region_slot(const sp_run *run, const char *name)
 {
-    size_t at = sp_hash(name) & (run->region_index_size - 1);
-    while (run->region_index[at] && strcmp(run->regions[run->region_index[at] - 1]->name, name) != 0) {
-        at = (at + 1) & (run->region_index_size - 1);
-    }
-    return at;
+    return sp_index_find(&run->region_index, sp_hash(name), run, is_region, name);
 }
 
 bool sp_run_find_region(sp_run *run, const char *name, uint32_t *id)
 {
     pthread_mutex_lock(&run->lock);
-    const uint32_t entry = run->region_index_size ? run->region_index[index_find(run, name)] : 0;
+    const uint32_t entry = run->region_index.size ? *region_slot(run, name) : 0;
     pthread_mutex_unlock(&run->lock);
     *id = entry - 1;
     return entry != 0;
@@ -222,15 +210,15 @@ sp_status sp_run_region(sp_run *run, const char *name, const char *source_file, 
     sp_status status = SP_OK;
     sp_region_info *region = NULL;
     pthread_mutex_lock(&run->lock);
-    if (run->region_count * 2 >= run->region_index_size && !index_grow(run)) goto no_memory;
-    const size_t at = index_find(run, name);
-    if (run->region_index[at]) {
-        *id = run->region_index[at] - 1;
+    if (!sp_index_reserve(&run->region_index, run->region_count, run, hash_of_region)) goto no_memory;
+    uint32_t *slot = region_slot(run, name);
+    if (*slot) {
+        *id = *slot - 1;
         goto done;
     }
     region = region_new(name, source_file, source_line, source_text, tags);
     if (region == NULL) goto no_memory;
-    status = region_add(run, at, region, id, error);
+    status = region_add(run, slot, region, id, error);
     if (status == SP_OK) goto done;
     region_free(region);
     if (status != SP_ERR_NO_MEMORY) goto done;

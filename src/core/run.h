@@ -9,6 +9,7 @@
 #define SP_CORE_RUN_H
 
 #include "core/hot.h"
+#include "core/index.h"
 
 /* One region of a run. Strings are owned. `entries` counts what the scanner has seen. */
 typedef struct sp_region_info {
@@ -74,8 +75,7 @@ struct sp_run {
     _Atomic(bool) limited;  /* the store's limit was reached, and recording stopped */
     sp_region_info **regions;
     size_t region_count, region_size;
-    uint32_t *region_index; /* open addressing over the names: id + 1, 0 = empty */
-    size_t region_index_size;
+    sp_index region_index; /* by name */
     sp_log *logs;
     sp_thread_row **rows;
     size_t row_count, row_size, rows_made; /* rows beyond the count are there for the next threads */
@@ -85,8 +85,7 @@ struct sp_run {
     size_t task_count, task_page_count;
     char **strings; /* interned (coroutine names) */
     size_t string_count, string_size;
-    uint32_t *string_index;
-    size_t string_index_size;
+    sp_index string_index;
     sp_loose_call *loose;
     size_t loose_count, loose_size;
     sp_values_chunk *values, *last_values; /* values.h: what the store has of single calls' metadata, the oldest first */

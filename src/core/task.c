@@ -4,33 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
 #include "core/note.h"
 
-static bool string_index_grow(sp_run *run)
+static uint64_t hash_of_string(const void *run, uint32_t id)
 {
-    const size_t size = run->string_index_size ? run->string_index_size * 2 : 64;
-    uint32_t *index = calloc(size, sizeof *index);
-    if (index == NULL) return false;
-    for (size_t id = 0; id < run->string_count; id++) {
-        size_t at = sp_hash(run->strings[id]) & (size - 1);
-        while (index[at]) at = (at + 1) & (size - 1);
-        index[at] = (uint32_t)id + 1;
-    }
-    free(run->string_index);
-    run->string_index = index;
-    run->string_index_size = size;
-    return true;
+    return sp_hash(((const sp_run *)run)->strings[id]);
+}
+
+static bool is_string(const void *run, uint32_t id, const void *text)
+{
+    return strcmp(((const sp_run *)run)->strings[id], text) == 0;
 }
 
 /* With run->lock held; UINT32_MAX when out of memory. */
 static uint32_t intern(sp_run *run, const char *text)
 {
-    if (run->string_count * 2 >= run->string_index_size && !string_index_grow(run)) return UINT32_MAX;
-    size_t at = sp_hash(text) & (run->string_index_size - 1);
-    for (; run->string_index[at]; at = (at + 1) & (run->string_index_size - 1)) {
-        if (strcmp(run->strings[run->string_index[at] - 1], text) == 0) return run->string_index[at] - 1;
-    }
+    if (!sp_index_reserve(&run->string_index, run->string_count, run, hash_of_string)) return UINT32_MAX;
+    uint32_t *slot = sp_index_find(&run->string_index, sp_hash(text), run, is_string, text);
+    if (*slot) return *slot - 1;
     if (run->string_count == run->string_size) {
         const size_t size = run->string_size ? run->string_size * 2 : 32;
         char **strings = realloc(run->strings, size * sizeof *strings);
@@ -41,7 +32,7 @@ static uint32_t intern(sp_run *run, const char *text)
     char *copy = strdup(text);
     if (copy == NULL) return UINT32_MAX;
     run->strings[run->string_count] = copy;
-    run->string_index[at] = (uint32_t)run->string_count + 1;
+    *slot = (uint32_t)run->string_count + 1;
     const uint32_t id = (uint32_t)run->string_count++;
     sp_note_string(run, id);
     return id;

@@ -7,13 +7,13 @@
 
 #include "analysis/wrap.h"
 #include "core/comm.h"
-#include "core/hash.h"
+#include "core/index.h"
 #include "core/sort.h"
 #include "formats/json_text.h"
 #include "formats/spool.h"
 #include "formats/utf8.h"
 
-#define NO_NODE 0u /* no scope contains the call */
+#define NO_NODE UINT32_MAX /* no scope contains the call */
 
 typedef struct member {
     sp_json_piece key, value;
@@ -23,9 +23,8 @@ typedef struct member {
 typedef struct object {
     member *members;
     size_t count, size;
-    uint32_t *index; /* open addressing over the keys: member + 1, 0 = empty */
-    size_t index_size;
-    bool failed; /* out of memory */
+    sp_index index; /* by key */
+    bool failed;    /* out of memory */
 } object;
 
 typedef struct scope {
@@ -58,67 +57,62 @@ typedef struct teller {
     scope *scopes;
     outcome *outcomes;
     size_t scope_count, outcome_count;
-    node *nodes; /* the first stands for none */
+    node *nodes;
     size_t node_count, node_size;
-    uint32_t *children; /* open addressing over parent and scope: node, 0 = empty */
-    size_t children_size;
-    uint32_t *found; /* of each call */
-    size_t *active;  /* scopes that are open where the walk is */
+    sp_index children; /* of nodes by parent and scope */
+    uint32_t *found;   /* of each call */
+    size_t *active;    /* scopes that are open where the walk is */
     size_t active_count;
 } teller;
 
 /* ---- objects ---- */
 
-/* Where the key is in the index, or belongs. */
-static uint32_t *place_of(const object *o, sp_json_piece key)
+static uint64_t hash_of_member(const void *o, uint32_t number)
 {
-    size_t at = sp_hash_bytes(key.at, key.size) & (o->index_size - 1);
-    for (; o->index[at]; at = (at + 1) & (o->index_size - 1)) {
-        const sp_json_piece *other = &o->members[o->index[at] - 1].key;
-        if (other->size == key.size && memcmp(other->at, key.at, key.size) == 0) break;
-    }
-    return &o->index[at];
+    const sp_json_piece *key = &((const object *)o)->members[number].key;
+    return sp_hash_bytes(key->at, key->size);
 }
 
+static bool is_member(const void *o, uint32_t number, const void *wanted)
+{
+    const sp_json_piece *key = &((const object *)o)->members[number].key, *other = wanted;
+    return other->size == key->size && memcmp(other->at, key->at, key->size) == 0;
+}
+
+/* Room for one more. */
 static bool object_grow(object *o)
 {
-    const size_t size = o->size ? 2 * o->size : 16;
-    member *members = realloc(o->members, size * sizeof *members);
-    if (members) o->members = members;
-    uint32_t *index = calloc(2 * size, sizeof *index);
-    if (members == NULL || index == NULL || size > UINT32_MAX / 4) {
-        free(index);
-        return false;
+    if (o->count == o->size) {
+        const size_t size = o->size ? 2 * o->size : 8;
+        member *members = realloc(o->members, size * sizeof *members);
+        if (members == NULL) return false;
+        o->members = members;
+        o->size = size;
     }
-    free(o->index);
-    o->size = size;
-    o->index = index;
-    o->index_size = 2 * size;
-    for (size_t i = 0; i < o->count; i++) *place_of(o, o->members[i].key) = (uint32_t)i + 1;
-    return true;
+    return sp_index_reserve(&o->index, o->count, o, hash_of_member);
 }
 
 static bool add_member(void *context, sp_json_piece key, sp_json_piece value)
 {
     object *o = context;
-    if (o->count == o->size && !object_grow(o)) {
+    if (!object_grow(o)) {
         o->failed = true;
         return false;
     }
-    uint32_t *place = place_of(o, key);
-    if (*place) {
-        o->members[*place - 1].value = value;
+    uint32_t *slot = sp_index_find(&o->index, sp_hash_bytes(key.at, key.size), o, is_member, &key);
+    if (*slot) {
+        o->members[*slot - 1].value = value;
         return true;
     }
     o->members[o->count++] = (member){key, value};
-    *place = (uint32_t)o->count;
+    *slot = (uint32_t)o->count;
     return true;
 }
 
 static void object_free(object *o)
 {
     free(o->members);
-    free(o->index);
+    free(o->index.slots);
     *o = (object){0};
 }
 
@@ -223,49 +217,48 @@ static bool take_notes(teller *t)
 
 /* ---- chains of scopes ---- */
 
-static size_t child_hash(uint32_t parent, size_t last)
+static uint64_t chain_hash(uint32_t parent, size_t last)
 {
     const uint64_t hash = (parent * UINT64_C(0x9e3779b97f4a7c15) ^ last) * UINT64_C(0xd6e8feb86659fd93);
-    return (size_t)(hash ^ hash >> 32);
+    return hash ^ hash >> 32;
 }
 
-static uint32_t *child_place(const teller *t, uint32_t parent, size_t last)
+static uint64_t hash_of_node(const void *nodes, uint32_t number)
 {
-    size_t at = child_hash(parent, last) & (t->children_size - 1);
-    while (t->children[at] && !(t->nodes[t->children[at]].parent == parent && t->nodes[t->children[at]].scope == last)) {
-        at = (at + 1) & (t->children_size - 1);
-    }
-    return &t->children[at];
+    const node *n = (const node *)nodes + number;
+    return chain_hash(n->parent, n->scope);
 }
 
+static bool is_node(const void *nodes, uint32_t number, const void *wanted)
+{
+    const node *n = (const node *)nodes + number, *other = wanted;
+    return n->parent == other->parent && n->scope == other->scope;
+}
+
+/* Room for one more. */
 static bool nodes_grow(teller *t)
 {
-    const size_t size = t->node_size ? 2 * t->node_size : 64;
-    node *nodes = realloc(t->nodes, size * sizeof *nodes);
-    if (nodes) t->nodes = nodes;
-    uint32_t *children = calloc(2 * size, sizeof *children);
-    if (nodes == NULL || children == NULL || size > UINT32_MAX / 4) {
-        free(children);
-        return false;
+    if (t->node_count == t->node_size) {
+        const size_t size = t->node_size ? 2 * t->node_size : 64;
+        node *nodes = realloc(t->nodes, size * sizeof *nodes);
+        if (nodes == NULL) return false;
+        t->nodes = nodes;
+        t->node_size = size;
     }
-    free(t->children);
-    t->node_size = size;
-    t->children = children;
-    t->children_size = 2 * size;
-    if (t->node_count == 0) t->nodes[t->node_count++] = (node){0};
-    for (size_t i = 1; i < t->node_count; i++) *child_place(t, t->nodes[i].parent, t->nodes[i].scope) = (uint32_t)i;
-    return true;
+    return sp_index_reserve(&t->children, t->node_count, t->nodes, hash_of_node);
 }
 
 /* The chain with one more scope; NO_NODE without memory. */
 static uint32_t child_of(teller *t, uint32_t parent, size_t last)
 {
-    if (t->node_count == t->node_size && !nodes_grow(t)) return NO_NODE;
-    uint32_t *place = child_place(t, parent, last);
-    if (*place) return *place;
-    *place = (uint32_t)t->node_count;
-    t->nodes[t->node_count++] = (node){.parent = parent, .scope = last};
-    return *place;
+    const node wanted = {.parent = parent, .scope = last};
+    if (!nodes_grow(t)) return NO_NODE;
+    uint32_t *slot = sp_index_find(&t->children, chain_hash(parent, last), t->nodes, is_node, &wanted);
+    if (*slot == 0) {
+        t->nodes[t->node_count++] = wanted;
+        *slot = (uint32_t)t->node_count;
+    }
+    return *slot - 1;
 }
 
 /* Members of the scopes of the chain, the outermost first. */
@@ -334,7 +327,7 @@ static bool find_scopes(teller *t)
 {
     const uint64_t count = t->profile->call_count;
     lane_call *calls = malloc((count + 1) * sizeof *calls);
-    t->found = calloc(count + 1, sizeof *t->found);
+    t->found = malloc((count + 1) * sizeof *t->found);
     bool enough = calls && t->found;
     for (uint64_t i = 0; enough && i < count; i++) {
         calls[i] = (lane_call){t->values->lanes[i], t->profile->columns[SP_COLUMN_START][i], i};
@@ -447,13 +440,13 @@ sp_status sp_spool_values_tell(const sp_spool_values *values, sp_profile *profil
 {
     teller t = {.profile = profile, .values = values};
     if (values->count == 0 || profile->call_count == 0 || values->calls != profile->call_count) return SP_OK;
-    bool enough = take_notes(&t) && nodes_grow(&t) && find_scopes(&t);
+    bool enough = take_notes(&t) && find_scopes(&t);
     for (size_t i = 0; enough && i < profile->row_count; i++) {
         if (profile->rows[i].count) enough = tell_row(&t, &profile->rows[i]);
     }
     for (size_t i = 0; i < t.node_count; i++) free(t.nodes[i].text);
     free(t.nodes);
-    free(t.children);
+    free(t.children.slots);
     free(t.scopes);
     free(t.outcomes);
     free(t.active);

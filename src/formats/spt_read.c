@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
+#include "core/index.h"
 #include "formats/native_trace.h"
 #include "formats/trace_input.h"
 
@@ -18,8 +18,7 @@ typedef struct reader {
     sp_profile *profile;
     section *sections;
     size_t section_count;
-    uint32_t *table; /* row + 1 by hash of its name, 0: free */
-    size_t table_size;
+    sp_index index; /* of rows by name */
 } reader;
 
 /* Per section of version 2: two lengths, a line and a count; one length less and no line in version 1. */
@@ -33,30 +32,30 @@ static sp_status no_memory(const reader *r)
 
 static sp_status make_room(reader *r, uint64_t count)
 {
-    size_t size = 16;
     if (count >= UINT32_MAX / 2) return sp_trace_damaged(r->in, "%llu regions", (unsigned long long)count);
-    while (size < 2 * count) size *= 2;
-    r->table_size = size;
-    r->table = calloc(size, sizeof *r->table);
+    const bool indexed = sp_index_resize(&r->index, count, 0, NULL, NULL);
     r->sections = calloc(count + 1, sizeof *r->sections);
     r->profile->names = calloc(count + 1, sizeof *r->profile->names);
     r->profile->rows = calloc(count + 1, sizeof *r->profile->rows);
-    return r->table && r->sections && r->profile->names && r->profile->rows ? SP_OK : no_memory(r);
+    return indexed && r->sections && r->profile->names && r->profile->rows ? SP_OK : no_memory(r);
+}
+
+static bool is_row(const void *profile, uint32_t row, const void *name)
+{
+    return strcmp(((const sp_profile *)profile)->names[row], name) == 0;
 }
 
 /* The row of a name, which is taken over; made if it is the first of that name. */
 static size_t row_of(reader *r, char *name, uint32_t rank)
 {
     sp_profile *profile = r->profile;
-    size_t at = (size_t)sp_hash(name) & (r->table_size - 1);
-    for (; r->table[at]; at = (at + 1) & (r->table_size - 1)) {
-        const size_t row = r->table[at] - 1;
-        if (strcmp(profile->names[row], name) != 0) continue;
+    uint32_t *slot = sp_index_find(&r->index, sp_hash(name), profile, is_row, name);
+    if (*slot) {
         free(name);
-        return row;
+        return *slot - 1;
     }
     const size_t row = profile->row_count++;
-    r->table[at] = (uint32_t)row + 1;
+    *slot = (uint32_t)row + 1;
     profile->names[row] = name;
     profile->name_count = profile->row_count;
     profile->rows[row] = (sp_row){
@@ -183,7 +182,7 @@ static sp_status read_trace(sp_trace_input *in, sp_profile **out, uint32_t *rank
     if (status == SP_OK) status = read_sections(&r, version, (uint32_t)rank);
     if (status == SP_OK) status = read_times(&r);
     if (status == SP_OK) status = describe(r.profile, version) == SP_OK ? SP_OK : no_memory(&r);
-    free(r.table);
+    free(r.index.slots);
     free(r.sections);
     if (status != SP_OK) {
         sp_profile_release(r.profile);

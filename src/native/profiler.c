@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hash.h"
 #include "core/registry.h"
 #include "native/threads.h"
 
@@ -109,7 +108,7 @@ static void free_regions(sp_profiler *profiler)
     }
     for (uint32_t at = 0; at < count; at += SP_PAGE_REGIONS) free(atomic_load(&profiler->pages[at / SP_PAGE_REGIONS]));
     free(profiler->pages);
-    free(profiler->index);
+    free(profiler->index.slots);
 }
 
 void sp_native_free(sp_profiler *profiler)
@@ -134,36 +133,24 @@ sp_native_region *sp_native_region_at(const sp_profiler *profiler, uint32_t hand
                 ->regions[handle % SP_PAGE_REGIONS];
 }
 
-static bool index_grow(sp_profiler *profiler)
+static uint64_t hash_of_region(const void *profiler, uint32_t handle)
 {
-    const size_t size = profiler->index_size ? profiler->index_size * 2 : 64;
-    uint32_t *index = calloc(size, sizeof *index);
-    if (index == NULL) return false;
-    const uint32_t count = atomic_load_explicit(&profiler->region_count, memory_order_relaxed);
-    for (uint32_t handle = 0; handle < count; handle++) {
-        size_t at = sp_hash(sp_native_region_at(profiler, handle)->name) & (size - 1);
-        while (index[at]) at = (at + 1) & (size - 1);
-        index[at] = handle + 1;
-    }
-    free(profiler->index);
-    profiler->index = index;
-    profiler->index_size = size;
-    return true;
+    return sp_hash(sp_native_region_at(profiler, handle)->name);
 }
 
-/* Where the index has the name, or would have it. */
-static size_t index_find(const sp_profiler *profiler, const char *name)
+static bool is_region(const void *profiler, uint32_t handle, const void *name)
 {
-    size_t at = sp_hash(name) & (profiler->index_size - 1);
-    while (profiler->index[at] && strcmp(sp_native_region_at(profiler, profiler->index[at] - 1)->name, name) != 0) {
-        at = (at + 1) & (profiler->index_size - 1);
-    }
-    return at;
+    return strcmp(sp_native_region_at(profiler, handle)->name, name) == 0;
+}
+
+static uint32_t *region_slot(const sp_profiler *profiler, const char *name)
+{
+    return sp_index_find(&profiler->index, sp_hash(name), profiler, is_region, name);
 }
 
 int sp_native_find_region(const sp_profiler *profiler, const char *name)
 {
-    return profiler->index_size ? (int)profiler->index[index_find(profiler, name)] - 1 : SP_INVALID_REGION;
+    return profiler->index.size ? (int)*region_slot(profiler, name) - 1 : SP_INVALID_REGION;
 }
 
 /* Room for one more region; false when out of memory or past what there can be. */
@@ -178,7 +165,7 @@ static bool page_for(sp_profiler *profiler, uint32_t handle)
     return atomic_load_explicit(page, memory_order_relaxed) != NULL;
 }
 
-static int region_add(sp_profiler *profiler, size_t at, const char *name, const char *file, int line)
+static int region_add(sp_profiler *profiler, uint32_t *slot, const char *name, const char *file, int line)
 {
     const uint32_t handle = atomic_load_explicit(&profiler->region_count, memory_order_relaxed);
     if (!page_for(profiler, handle)) return SP_INVALID_REGION;
@@ -191,7 +178,7 @@ static int region_add(sp_profiler *profiler, size_t at, const char *name, const 
         free(region->file);
         return SP_INVALID_REGION;
     }
-    profiler->index[at] = handle + 1;
+    *slot = handle + 1;
     atomic_store_explicit(&profiler->region_count, handle + 1, memory_order_release);
     return (int)handle;
 }
@@ -203,13 +190,12 @@ int sp_native_region_of(sp_profiler *profiler, const char *name, const char *fil
     int handle = SP_INVALID_REGION;
     sp_native_lock(profiler);
     const uint32_t count = atomic_load_explicit(&profiler->region_count, memory_order_relaxed);
-    const bool room = (size_t)count * 2 < profiler->index_size || index_grow(profiler);
-    if (room) {
-        const size_t at = index_find(profiler, name);
-        if (profiler->index[at] == 0) {
-            handle = region_add(profiler, at, name, file, line);
+    if (sp_index_reserve(&profiler->index, count, profiler, hash_of_region)) {
+        uint32_t *slot = region_slot(profiler, name);
+        if (*slot == 0) {
+            handle = region_add(profiler, slot, name, file, line);
         } else {
-            handle = (int)profiler->index[at] - 1;
+            handle = (int)*slot - 1;
             sp_native_region *region = sp_native_region_at(profiler, (uint32_t)handle);
             if (file && region->file == NULL && (region->file = strdup(file))) region->line = line;
         }

@@ -42,8 +42,7 @@ struct sp_profiler {
     _Atomic(int) last_error;
     _Atomic(sp_region_page *) *pages; /* SP_PAGES of them, made with the first region */
     pthread_mutex_t lock;             /* all below */
-    uint32_t *index; /* open addressing over the names: handle + 1, 0 = empty */
-    size_t index_size;
+    sp_index index;  /* of regions by name */
     sp_run *run;     /* a reference; NULL: none */
     bool joined;     /* the run is Python's */
     bool inherited;  /* a forked child: the run is the parent's */

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/index.h"
 #include "core/innermost.h"
 #include "platform/platform.h"
 #include "python/recorder.h"
@@ -56,12 +57,6 @@ typedef struct watched {
     uint32_t entry;    /* where it was then: index + 1, 0: not known */
 } watched;
 
-/* Open addressing: index + 1 of what has the key, 0 where nothing is. */
-typedef struct index_table {
-    uint32_t *places;
-    size_t size;
-} index_table;
-
 typedef struct sampler {
     PyObject_HEAD
     sp_run_object *run;
@@ -79,10 +74,10 @@ typedef struct sampler {
     int64_t looked_at; /* when, ns */
     stack_node *stacks;
     size_t stack_count, stack_size;
-    index_table stack_index;
+    sp_index stack_index;
     entry *entries;
     size_t entry_count, entry_size;
-    index_table entry_index;
+    sp_index entry_index;
     watched *threads; /* that were ever seen */
     size_t thread_count, thread_size;
     int32_t *present; /* indices of those that were seen at the last look, and behind them those of this one */
@@ -117,53 +112,35 @@ static bool reserve(void **items, size_t count, size_t *room, size_t size)
     return true;
 }
 
-typedef uint64_t (*hash_of)(const sampler *s, size_t index);
-
-static void put(index_table *table, uint64_t hash, size_t index)
-{
-    size_t at = hash & (table->size - 1);
-    while (table->places[at]) at = (at + 1) & (table->size - 1);
-    table->places[at] = (uint32_t)index + 1;
-}
-
-/* At most half of the places are taken. False without memory. */
-static bool widen(const sampler *s, index_table *table, size_t count, hash_of hash)
-{
-    if (2 * (count + 1) <= table->size) return true;
-    index_table larger = {.size = table->size ? table->size * 2 : 256};
-    larger.places = calloc(larger.size, sizeof *larger.places);
-    if (larger.places == NULL) return false;
-    for (size_t i = 0; i < count; i++) put(&larger, hash(s, i), i);
-    free(table->places);
-    *table = larger;
-    return true;
-}
-
 static uint64_t stack_hash(int32_t caller, const PyObject *code)
 {
     return mix((uint64_t)(uintptr_t)code ^ mix((uint64_t)(uint32_t)caller));
 }
 
-static uint64_t hash_of_stack(const sampler *s, size_t index)
+static uint64_t hash_of_stack(const void *stacks, uint32_t number)
 {
-    return stack_hash(s->stacks[index].caller, s->stacks[index].code);
+    const stack_node *stack = (const stack_node *)stacks + number;
+    return stack_hash(stack->caller, stack->code);
+}
+
+static bool is_stack(const void *stacks, uint32_t number, const void *wanted)
+{
+    const stack_node *stack = (const stack_node *)stacks + number, *other = wanted;
+    return stack->caller == other->caller && stack->code == other->code;
 }
 
 /* The stack of `code` called by `caller`; NO_STACK without memory. */
 static int32_t stack_of(sampler *s, int32_t caller, PyObject *code)
 {
-    const uint64_t hash = stack_hash(caller, code);
-    const size_t mask = s->stack_index.size - 1;
-    for (size_t at = hash & mask; s->stack_index.size && s->stack_index.places[at]; at = (at + 1) & mask) {
-        const uint32_t index = s->stack_index.places[at] - 1;
-        if (s->stacks[index].caller == caller && s->stacks[index].code == code) return (int32_t)index;
-    }
-    if (s->stack_count >= MOST_ENTRIES || !widen(s, &s->stack_index, s->stack_count, hash_of_stack) ||
-        !reserve((void **)&s->stacks, s->stack_count, &s->stack_size, sizeof *s->stacks)) {
+    const stack_node wanted = {caller, code};
+    if (!sp_index_reserve(&s->stack_index, s->stack_count, s->stacks, hash_of_stack)) return NO_STACK;
+    uint32_t *slot = sp_index_find(&s->stack_index, stack_hash(caller, code), s->stacks, is_stack, &wanted);
+    if (*slot) return (int32_t)*slot - 1;
+    if (s->stack_count >= MOST_ENTRIES || !reserve((void **)&s->stacks, s->stack_count, &s->stack_size, sizeof *s->stacks)) {
         return NO_STACK;
     }
     s->stacks[s->stack_count] = (stack_node){caller, Py_NewRef(code)};
-    put(&s->stack_index, hash, s->stack_count);
+    *slot = (uint32_t)s->stack_count + 1;
     return (int32_t)s->stack_count++;
 }
 
@@ -173,27 +150,27 @@ static uint64_t entry_hash(const entry *key)
                mix((uint64_t)(uint32_t)key->stack << 32 | (uint32_t)key->line));
 }
 
-static uint64_t hash_of_entry(const sampler *s, size_t index)
+static uint64_t hash_of_entry(const void *entries, uint32_t number)
 {
-    return entry_hash(&s->entries[index]);
+    return entry_hash((const entry *)entries + number);
+}
+
+static bool is_entry(const void *entries, uint32_t number, const void *wanted)
+{
+    const entry *one = (const entry *)entries + number, *other = wanted;
+    return one->thread == other->thread && one->region == other->region && one->stack == other->stack && one->line == other->line;
 }
 
 static entry *entry_of(sampler *s, const entry *key)
 {
-    const uint64_t hash = entry_hash(key);
-    const size_t mask = s->entry_index.size - 1;
-    for (size_t at = hash & mask; s->entry_index.size && s->entry_index.places[at]; at = (at + 1) & mask) {
-        entry *found = &s->entries[s->entry_index.places[at] - 1];
-        if (found->thread == key->thread && found->region == key->region && found->stack == key->stack && found->line == key->line) {
-            return found;
-        }
-    }
-    if (s->entry_count >= MOST_ENTRIES || !widen(s, &s->entry_index, s->entry_count, hash_of_entry) ||
-        !reserve((void **)&s->entries, s->entry_count, &s->entry_size, sizeof *s->entries)) {
+    if (!sp_index_reserve(&s->entry_index, s->entry_count, s->entries, hash_of_entry)) return NULL;
+    uint32_t *slot = sp_index_find(&s->entry_index, entry_hash(key), s->entries, is_entry, key);
+    if (*slot) return &s->entries[*slot - 1];
+    if (s->entry_count >= MOST_ENTRIES || !reserve((void **)&s->entries, s->entry_count, &s->entry_size, sizeof *s->entries)) {
         return NULL;
     }
     s->entries[s->entry_count] = *key;
-    put(&s->entry_index, hash, s->entry_count);
+    *slot = (uint32_t)s->entry_count + 1;
     return &s->entries[s->entry_count++];
 }
 
@@ -621,9 +598,9 @@ static void sampler_dealloc(PyObject *self)
     for (size_t i = 0; i < s->stack_count; i++) Py_DECREF(s->stacks[i].code);
     for (size_t i = 0; i < s->thread_count; i++) Py_XDECREF(s->threads[i].name);
     free(s->stacks);
-    free(s->stack_index.places);
+    free(s->stack_index.slots);
     free(s->entries);
-    free(s->entry_index.places);
+    free(s->entry_index.slots);
     free(s->threads);
     free(s->present);
     free(s->now);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "analysis/wrap.h"
-#include "core/hash.h"
+#include "core/index.h"
 #include "core/sort.h"
 #include "report/report.h"
 #include "report/table.h"
@@ -259,49 +259,49 @@ static void finish_change(sp_change *change)
     else change->percent = 100.0 * change->delta / change->a;
 }
 
-/* Place + 1 of each change by its name. */
-static size_t *slot_of(size_t *table, size_t size, const sp_change *changes, const char *name)
+static bool is_change(const void *changes, uint32_t number, const void *name)
 {
-    size_t at = (size_t)sp_hash(name) & (size - 1);
-    while (table[at] && strcmp(changes[table[at] - 1].name, name) != 0) at = (at + 1) & (size - 1);
-    return &table[at];
+    return strcmp(((const sp_change *)changes)[number].name, name) == 0;
+}
+
+/* The change of this name, the last one if it is new; where the index has it. */
+static sp_change *change_of(sp_changes *changes, sp_index *index, const char *name)
+{
+    uint32_t *slot = sp_index_find(index, sp_hash(name), changes->changes, is_change, name);
+    if (*slot == 0) {
+        changes->changes[changes->count].name = name;
+        *slot = (uint32_t)++changes->count;
+    }
+    return &changes->changes[*slot - 1];
 }
 
 sp_status sp_compare(const sp_profile *a, const sp_selection *of_a, const sp_profile *b, const sp_selection *of_b, sp_metric metric,
                      sp_changes *out, sp_error *error)
 {
     uint32_t *names_a = NULL, *names_b = NULL;
-    size_t count_a = 0, count_b = 0, size = 16;
+    size_t count_a = 0, count_b = 0;
+    sp_index index = {0};
     *out = (sp_changes){0};
     sp_status status = sp_regions_sorted(a, of_a, SP_SORT_START, 0, &names_a, &count_a, error);
     if (status == SP_OK) status = sp_regions_sorted(b, of_b, SP_SORT_START, 0, &names_b, &count_b, error);
-    while (size < 2 * (count_a + count_b)) size *= 2;
-    size_t *table = status == SP_OK ? calloc(size, sizeof *table) : NULL;
     out->changes = status == SP_OK ? calloc(count_a + count_b + 1, sizeof *out->changes) : NULL;
-    if (status == SP_OK && (table == NULL || out->changes == NULL)) {
+    if (status == SP_OK && (out->changes == NULL || !sp_index_resize(&index, count_a + count_b, 0, NULL, NULL))) {
         status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the comparison");
     }
     for (size_t i = 0; status == SP_OK && i < count_a; i++) {
-        sp_change *change = &out->changes[out->count];
-        change->name = a->names[names_a[i]];
+        sp_change *change = change_of(out, &index, a->names[names_a[i]]);
         change->in_a = true;
         change->has_a = sp_region_statistic(a, names_a[i], of_a, metric, &change->a);
-        *slot_of(table, size, out->changes, change->name) = ++out->count;
     }
     for (size_t i = 0; status == SP_OK && i < count_b; i++) {
-        size_t *slot = slot_of(table, size, out->changes, b->names[names_b[i]]);
-        if (*slot == 0) {
-            out->changes[out->count].name = b->names[names_b[i]];
-            *slot = ++out->count;
-        }
-        sp_change *change = &out->changes[*slot - 1];
+        sp_change *change = change_of(out, &index, b->names[names_b[i]]);
         change->in_b = true;
         change->has_b = sp_region_statistic(b, names_b[i], of_b, metric, &change->b);
     }
     for (size_t i = 0; i < out->count; i++) finish_change(&out->changes[i]);
     free(names_a);
     free(names_b);
-    free(table);
+    free(index.slots);
     if (status != SP_OK) sp_changes_free(out);
     return status;
 }

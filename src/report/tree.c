@@ -6,6 +6,7 @@
 #include "analysis/resolve.h"
 #include "analysis/tracks.h"
 #include "analysis/wrap.h"
+#include "core/index.h"
 #include "core/sort.h"
 #include "report/report.h"
 #include "report/table.h"
@@ -39,8 +40,7 @@ typedef struct stand_in {
 typedef struct paths {
     node *nodes;
     uint32_t count, room;
-    uint32_t *table; /* node + 1 by parent (or lane) and name */
-    uint32_t table_size;
+    sp_index index; /* of nodes by parent (or lane) and name */
     lane *lanes;
     size_t lane_count, lane_room;
     bool awaiting; /* tasks were followed */
@@ -50,7 +50,7 @@ typedef struct paths {
 static void free_paths(paths *p)
 {
     free(p->nodes);
-    free(p->table);
+    free(p->index.slots);
     free(p->lanes);
     free(p->folded);
 }
@@ -64,31 +64,28 @@ static uint64_t hash_of(uint32_t parent, int64_t lane_key, uint32_t name)
     return mixed ^ mixed >> 29;
 }
 
-static bool is_same(const node *n, uint32_t parent, int64_t lane_key, uint32_t name)
+static uint64_t hash_of_node(const void *nodes, uint32_t number)
 {
-    return n->parent == parent && n->name == name && (parent != NONE || n->lane == lane_key);
+    const node *n = (const node *)nodes + number;
+    return hash_of(n->parent, n->lane, n->name);
+}
+
+static bool is_node(const void *nodes, uint32_t number, const void *wanted)
+{
+    const node *n = (const node *)nodes + number, *other = wanted;
+    return n->parent == other->parent && n->name == other->name && (n->parent != NONE || n->lane == other->lane);
 }
 
 static bool make_room(paths *p)
 {
-    if (p->count < p->room) return true;
-    const uint32_t room = p->room ? 2 * p->room : 64;
-    node *nodes = realloc(p->nodes, room * sizeof *nodes);
-    if (nodes == NULL) return false;
-    p->nodes = nodes;
-    uint32_t *table = calloc(4 * (size_t)room, sizeof *table);
-    if (table == NULL) return false;
-    free(p->table);
-    p->table = table;
-    p->table_size = 4 * room;
-    p->room = room;
-    for (uint32_t i = 0; i < p->count; i++) {
-        const node *n = &p->nodes[i];
-        uint32_t at = (uint32_t)hash_of(n->parent, n->lane, n->name) & (p->table_size - 1);
-        while (table[at]) at = (at + 1) & (p->table_size - 1);
-        table[at] = i + 1;
+    if (p->count == p->room) {
+        const uint32_t room = p->room ? 2 * p->room : 64;
+        node *nodes = realloc(p->nodes, room * sizeof *nodes);
+        if (nodes == NULL) return false;
+        p->nodes = nodes;
+        p->room = room;
     }
-    return true;
+    return sp_index_reserve(&p->index, p->count, p->nodes, hash_of_node);
 }
 
 static lane *lane_of(paths *p, int64_t key)
@@ -118,14 +115,12 @@ static void append(paths *p, uint32_t *first, uint32_t *last, uint32_t new)
 static uint32_t path_of(paths *p, uint32_t parent, int64_t lane_key, uint32_t name)
 {
     if (!make_room(p)) return NONE;
-    uint32_t at = (uint32_t)hash_of(parent, lane_key, name) & (p->table_size - 1);
-    for (; p->table[at]; at = (at + 1) & (p->table_size - 1)) {
-        if (is_same(&p->nodes[p->table[at] - 1], parent, lane_key, name)) return p->table[at] - 1;
-    }
+    const node wanted = {.name = name, .parent = parent, .first_child = NONE, .last_child = NONE, .next = NONE, .lane = lane_key};
+    uint32_t *slot = sp_index_find(&p->index, hash_of(parent, lane_key, name), p->nodes, is_node, &wanted);
+    if (*slot) return *slot - 1;
     const uint32_t new = p->count++;
-    p->table[at] = new + 1;
-    p->nodes[new] = (node){
-        .name = name, .parent = parent, .first_child = NONE, .last_child = NONE, .next = NONE, .lane = lane_key};
+    *slot = new + 1;
+    p->nodes[new] = wanted;
     if (parent != NONE) {
         append(p, &p->nodes[parent].first_child, &p->nodes[parent].last_child, new);
         return new;

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scope_profiler.plotting_scripts._chart import Chart, Options, StrPath, finish
+from scope_profiler.plotting_scripts._counters import bars_by_region, chosen_counters
 from scope_profiler.plotting_scripts._inputs import Data, Patterns, Ranks, Run, chosen_runs
-from scope_profiler.plotting_scripts.perf_events import bars_by_region
-from scope_profiler.results import name_filter
 
 if TYPE_CHECKING:
     from scope_profiler.likwid_data import LikwidRegionResult
@@ -22,13 +21,7 @@ def likwid_regions(
     run: Run, ranks: Ranks, include: Patterns, exclude: Patterns
 ) -> Iterator[tuple[int, str, LikwidRegionResult]]:
     """(rank, tag, counters) of the chosen markers."""
-    wanted = None if ranks is None else {ranks} if isinstance(ranks, int) else set(ranks)
-    chosen = name_filter(include, exclude)
-    for rank in run.results.likwid_ranks:
-        if wanted is None or rank in wanted:
-            for tag, counters in run.results.get_likwid_regions(rank).items():
-                if chosen(tag):
-                    yield rank, tag, counters
+    return chosen_counters(run.results.get_likwid_regions(), ranks, include, exclude)
 
 
 def available_likwid_metrics(profiling_data: Data) -> list[str]:
@@ -44,6 +37,12 @@ def values_of(counters: LikwidRegionResult, metric: str) -> Any:
         if metric in names and len(values) > list(names).index(metric):
             return np.asarray(values[list(names).index(metric)], np.float64)
     return None
+
+
+def _mean(values: Any) -> float | None:
+    """Over the threads that have a value."""
+    finite = [] if values is None else values[np.isfinite(values)]
+    return float(np.mean(finite)) if len(finite) else None
 
 
 def plot_likwid(
@@ -74,17 +73,15 @@ def plot_likwid(
         known = available_likwid_metrics(profiling_data)
         if not known:
             raise ValueError("no profile has LIKWID counters: record with use_likwid=True")
-        if metric not in known:
-            raise ValueError(f"no metric {metric!r}; there are {', '.join(known)}")
-        rows = []
-        for run in runs:
-            for rank, tag, counters in likwid_regions(run, ranks, include, exclude):
-                values = values_of(counters, metric)
-                if values is not None and np.isfinite(values).any():
-                    series = f"rank {rank}" if len(runs) == 1 else f"{run.label}, rank {rank}"
-                    rows.append((series, tag, float(values[np.isfinite(values)].mean())))
-        if not rows:
-            raise ValueError(f"no chosen region has {metric!r}")
-        return bars_by_region("likwid", metric, rows, runs, cmap, log_scale)
+        return bars_by_region(
+            "likwid",
+            metric,
+            known,
+            runs,
+            lambda run: likwid_regions(run, ranks, include, exclude),
+            lambda counters: _mean(values_of(counters, metric)),
+            cmap,
+            log_scale,
+        )
 
     return finish(make, options)

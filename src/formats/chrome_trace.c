@@ -428,11 +428,12 @@ static void write_counters(writer *w, const sp_group *group, const char *prefix,
 static void write_rank_counters(writer *w, uint32_t rank)
 {
     const sp_profile *profile = w->what->profile;
-    int64_t start, end;
-    if (!sp_calls_range(profile, &rank, 1, w->what->visible, &start, &end)) return;
+    int64_t start = 0, end = 0;
     for (size_t i = 0; i < profile->aux_count; i++) {
         const sp_group *counters = profile->aux[i].rank == rank ? child_group(&profile->aux[i].root, "perf_events") : NULL;
-        if (counters) write_counters(w, counters, "", rank, sp_minus(end, w->origin));
+        if (counters == NULL) continue;
+        if (!sp_calls_range(profile, &rank, 1, w->what->visible, &start, &end)) return;
+        write_counters(w, counters, "", rank, sp_minus(end, w->origin));
     }
 }
 

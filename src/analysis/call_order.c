@@ -134,6 +134,97 @@ static void radix_sort(uint64_t **from, uint64_t **to, uint64_t count, unsigned 
     }
 }
 
+/*
+ * Merging: a step waits for the one before it, which has to tell where the next words are. So the result is cut into as many parts of one
+ * length as the processor can work on side by side.
+ */
+#define PARTS 4
+#define RUNS_MAX 256 /* eight rounds; sorting anew costs more up to here */
+
+/* A part of a merge: words of two runs, both ascending, into one. */
+typedef struct part {
+    const uint64_t *a, *a_end, *b, *b_end;
+    uint64_t *out;
+} part;
+
+static inline void merge_steps(part *parts, const size_t count, uint64_t steps)
+{
+    for (; steps > 0; steps--) {
+        for (size_t i = 0; i < count; i++) {
+            part *p = &parts[i];
+            const uint64_t x = *p->a, y = *p->b;
+            const bool first = x < y;
+            *p->out++ = first ? x : y;
+            p->a += first;
+            p->b += !first;
+        }
+    }
+}
+
+/* Steps in which no run of the part can end. */
+static uint64_t safe_steps(const part *p)
+{
+    const uint64_t a = (uint64_t)(p->a_end - p->a), b = (uint64_t)(p->b_end - p->b);
+    return a < b ? a : b;
+}
+
+/* How many of the first `count` words of the merged runs are of the first run. */
+static uint64_t cut_at(const uint64_t *a, uint64_t a_count, const uint64_t *b, uint64_t b_count, uint64_t count)
+{
+    uint64_t low = count > b_count ? count - b_count : 0, high = count < a_count ? count : a_count;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (a[middle] < b[count - middle - 1]) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static void merge(const uint64_t *a, uint64_t a_count, const uint64_t *b, uint64_t b_count, uint64_t *out)
+{
+    part parts[PARTS];
+    const uint64_t count = a_count + b_count;
+    uint64_t at = 0, a_at = 0;
+    for (size_t i = 0; i < PARTS; i++) {
+        const uint64_t end = count * (i + 1) / PARTS, a_end = cut_at(a, a_count, b, b_count, end);
+        parts[i] = (part){.a = a + a_at, .a_end = a + a_end, .b = b + (at - a_at), .b_end = b + (end - a_end), .out = out + at};
+        at = end;
+        a_at = a_end;
+    }
+    for (uint64_t steps = 1; steps > 0;) {
+        steps = safe_steps(&parts[0]);
+        for (size_t i = 1; i < PARTS; i++) {
+            const uint64_t own = safe_steps(&parts[i]);
+            if (own < steps) steps = own;
+        }
+        merge_steps(parts, PARTS, steps);
+    }
+    for (part *p = parts; p < parts + PARTS; p++) {
+        for (uint64_t steps; (steps = safe_steps(p)) > 0;) merge_steps(p, 1, steps);
+        memcpy(p->out, p->a, (size_t)(p->a_end - p->a) * sizeof *p->a);
+        memcpy(p->out + (p->a_end - p->a), p->b, (size_t)(p->b_end - p->b) * sizeof *p->b);
+    }
+}
+
+/* Merge the runs that begin at runs[0 .. count) and end with runs[count], in pairs, then those in pairs ... From *from to *to, as radix_sort. */
+static void merge_runs(uint64_t **from, uint64_t **to, uint32_t *runs, uint32_t count)
+{
+    while (count > 1) {
+        uint64_t *const source = *from, *const target = *to;
+        uint32_t merged = 0;
+        for (uint32_t i = 0; i < count; i += 2) {
+            const uint32_t first = runs[i], middle = runs[i + 1], last = runs[i + 2 <= count ? i + 2 : count];
+            if (middle == last) memcpy(target + first, source + first, (size_t)(last - first) * sizeof *target);
+            else merge(source + first, middle - first, source + middle, last - middle, target + first);
+            runs[merged++] = first;
+        }
+        runs[merged] = runs[count];
+        count = merged;
+        *from = target;
+        *to = source;
+    }
+}
+
 static void sort_range(sorter *s, uint64_t first, uint64_t count, key_kind kind);
 
 /* What the radix sort left equal: starts that lost their low bits, or calls that start together. */
@@ -184,18 +275,22 @@ static void sort_range(sorter *s, uint64_t first, uint64_t count, key_kind kind)
 
 typedef struct survey {
     bool ordered;
+    bool ascending;    /* the starts of each region are */
     int64_t low, high; /* of the starts */
 } survey;
 
 static survey look(const sp_call_index *index)
 {
-    survey seen = {.ordered = true, .low = INT64_MAX, .high = INT64_MIN};
+    survey seen = {.ordered = true, .ascending = true, .low = INT64_MAX, .high = INT64_MIN};
     int64_t last_start = INT64_MIN, last_end = INT64_MAX;
     for (uint32_t used = 0; used < index->used; used++) {
         const sp_calls *calls = &index->regions[index->region[used]];
-        bool ordered = true;
+        bool ordered = true, ascending = true;
+        int64_t before = calls->start_ns[0];
         for (uint64_t i = 0; i < calls->count; i++) {
             const int64_t start = calls->start_ns[i], end = calls->end_ns[i];
+            ascending &= start >= before;
+            before = start;
             if (start < seen.low) seen.low = start;
             if (start > seen.high) seen.high = start;
             ordered &= (start > last_start) | ((start == last_start) & (end <= last_end));
@@ -203,6 +298,7 @@ static survey look(const sp_call_index *index)
             last_end = end;
         }
         seen.ordered &= ordered;
+        seen.ascending &= ascending;
     }
     return seen;
 }
@@ -269,7 +365,13 @@ void sp_call_order_sort(const sp_call_index *index, uint64_t *a, uint64_t *b, sp
             a[call] = key_of(calls->start_ns[i], seen.low, BY_START) >> cut << index_bits | call;
         }
     }
-    if (width > 0) radix_sort(&s.a, &s.b, count, index_bits, width - cut);
+    if (seen.ascending && index->used <= RUNS_MAX) {
+        uint32_t runs[RUNS_MAX + 1];
+        memcpy(runs, index->base, (index->used + 1) * sizeof *runs);
+        merge_runs(&s.a, &s.b, runs, index->used);
+    } else if (width > 0) {
+        radix_sort(&s.a, &s.b, count, index_bits, width - cut);
+    }
     sort_groups(&s, 0, count, cut > 0, BY_START);
     *order = (sp_call_order){.entries = s.a, .mask = s.mask};
 }

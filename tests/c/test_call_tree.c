@@ -127,6 +127,84 @@ static void more_calls_than_numbers_are_refused(void **state)
     assert_non_null(strstr(error.message, "4294967294 calls"));
 }
 
+typedef struct order_case {
+    size_t regions;
+    uint64_t largest; /* calls of a region */
+    int64_t apart;    /* at most, from a call of a region to its next */
+    bool ascending;   /* the calls of a region */
+} order_case;
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *state >> 33;
+}
+
+/* Each call may follow the one before it, and none is missing: that is the order. */
+static void assert_order(const sp_call_index *index, const sp_call_order *order, bool *seen)
+{
+    int64_t last_start = 0, last_end = 0;
+    uint32_t last = 0;
+    memset(seen, 0, index->count);
+    for (uint32_t i = 0; i < index->count; i++) {
+        const uint32_t call = sp_call_order_at(order, i), used = sp_call_index_find(index, call), own = call - index->base[used];
+        const sp_calls *calls = &index->regions[index->region[used]];
+        assert_false(seen[call]);
+        seen[call] = true;
+        if (i) assert_true(sp_call_comes_after(last_start, last_end, last, calls->start_ns[own], calls->end_ns[own], call));
+        last_start = calls->start_ns[own];
+        last_end = calls->end_ns[own];
+        last = call;
+    }
+}
+
+/* The case's regions, whose columns go into `times`. */
+static uint64_t make_regions(const order_case *one, uint64_t random, sp_calls *regions, int64_t *times)
+{
+    uint64_t count = 0;
+    for (size_t r = 0; r < one->regions; r++) {
+        const uint64_t own = next_random(&random) % 5 ? next_random(&random) % one->largest + 1 : r % 2;
+        int64_t *starts = times, *ends = times + own, at = INT64_MIN / 2;
+        times += 2 * own;
+        count += own;
+        for (uint64_t i = 0; i < own; i++) {
+            at += (int64_t)(next_random(&random) << 25 | next_random(&random)) % (one->apart + 1);
+            starts[one->ascending ? i : own - 1 - i] = at;
+        }
+        for (uint64_t i = 0; i < own; i++) ends[i] = starts[i] + (int64_t)(next_random(&random) % 3);
+        regions[r] = (sp_calls){.start_ns = starts, .end_ns = ends, .count = own};
+    }
+    return count;
+}
+
+static void calls_of_any_regions_come_in_order(void **state)
+{
+    const order_case cases[] = {
+        {2, 5000, 20, true}, {3, 1, 3, true}, {5, 3000, 2, true}, {7, 4000, 1000000, true}, {8, 20, 0, true},
+        {5, 2000, INT64_C(1) << 51, true}, {256, 60, 40, true}, {257, 60, 40, true}, {5, 3000, 20, false}, {3, 2000, INT64_C(1) << 51, false},
+    };
+    for (size_t k = 0; k < LENGTH(cases); k++) {
+        const order_case *one = &cases[k];
+        sp_calls *regions = calloc(one->regions, sizeof *regions);
+        int64_t *times = malloc(one->regions * one->largest * 2 * sizeof *times);
+        const uint64_t count = make_regions(one, k + 1, regions, times);
+        uint64_t *a = malloc((count + 1) * sizeof *a), *b = malloc((count + 1) * sizeof *b);
+        bool *seen = malloc(count + 1);
+        sp_call_index index;
+        sp_call_order order;
+        assert_int_equal(sp_call_index_make(&index, regions, one->regions, NULL), SP_OK);
+        assert_int_equal(index.count, count);
+        sp_call_order_sort(&index, a, b, &order);
+        assert_order(&index, &order, seen);
+        sp_call_index_free(&index);
+        free(seen);
+        free(a);
+        free(b);
+        free(times);
+        free(regions);
+    }
+}
+
 static void an_index_finds_the_region_of_every_call(void **state)
 {
     sp_calls regions[400] = {0};
@@ -326,6 +404,7 @@ int main(void)
         cmocka_unit_test(overlaps_are_told_in_call_order),
         cmocka_unit_test(clamped_time_goes_to_the_call_that_started_last),
         cmocka_unit_test(more_calls_than_numbers_are_refused),
+        cmocka_unit_test(calls_of_any_regions_come_in_order),
         cmocka_unit_test(an_index_finds_the_region_of_every_call),
         cmocka_unit_test(ids_follow_call_order_rank_by_rank),
         cmocka_unit_test(calls_in_order_need_no_sort_and_get_their_own_places),

@@ -735,17 +735,22 @@ def counter_lines(rows: Sequence[tuple[int, str, PerfEventTotals]]) -> list[str]
     return [*lines, ""]
 
 
-def _short(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 0.001 else f"{seconds * 1e6:.2g} µs"
+def _short(ns: int) -> str:
+    """Three digits, in the unit that reads best."""
+    for unit, size in (("s", _NS), ("ms", 1_000_000), ("µs", 1000)):
+        if ns >= 0.9995 * size:
+            value = ns / size
+            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return f"{ns} ns"
 
 
 def _overhead(results: ProfilingResults, tree: _Tree, session: int) -> list[str]:
-    """What recording has cost, by the run's own measure."""
+    """What recording has cost at least, by the run's own measure: what all ways to a call have in common."""
     calls, ns = results._integer("overhead_calls"), results._integer("overhead_ns")
     if not calls or not ns:
         return []
     seconds = ns / _NS
-    line = f"  profiler overhead: {calls:,} call{'' if calls == 1 else 's'} x {ns / calls:.0f} ns = {_short(seconds)}"
+    line = f"  profiler overhead: at least {calls:,} call{'' if calls == 1 else 's'} x {ns / calls:.0f} ns = {_short(ns)}"
     busy = sorted((count for _, _, count, _ in tree.threads if count), reverse=True)
     if len(busy) > 1:
         # They record at the same time: what takes longer for it takes longer by the part of one of them.
@@ -755,7 +760,7 @@ def _overhead(results: ProfilingResults, tree: _Tree, session: int) -> list[str]
     if whole > 0:
         part = 100 * seconds / whole
         share = f"{f'{part:.2g}' if part >= 0.01 else 'under 0.01'} % of the {'session' if session else 'run'}"
-        line += f" on {len(busy)} threads, at most {share} on one of them" if len(busy) > 1 else f" ({share})"
+        line += f" on {len(busy)} threads, {share} on the busiest" if len(busy) > 1 else f" ({share})"
     return [line, ""]
 
 

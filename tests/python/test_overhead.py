@@ -16,8 +16,8 @@ import pytest
 import scope_profiler as sp
 
 LINE = re.compile(
-    r"^  profiler overhead: ([\d,]+) calls? x (\d+) ns = ([\d.e+-]+ (?:s|µs))"
-    r"(?: \(((?:under )?[\d.e+-]+) % of the (session|run)\)| on (\d+) threads, at most ([\d.e+-]+) % of the (session|run) on one of them)$"
+    r"^  profiler overhead: at least ([\d,]+) calls? x (\d+) ns = ([\d.]+ (?:s|ms|µs|ns))"
+    r"(?: \(((?:under )?[\d.e+-]+) % of the (session|run)\)| on (\d+) threads, ([\d.e+-]+) % of the (session|run) on the busiest)$"
 )
 
 
@@ -48,9 +48,22 @@ def test_the_last_line_multiplies_calls_with_what_one_costs(pm):
     metadata = run.results.metadata
     assert metadata["overhead_calls"] == 100_001
     assert int(each) == round(metadata["overhead_ns"] / 100_001) > 0
-    assert seconds == f"{metadata['overhead_ns'] / 1e9:.2g} s"
+    assert seconds == f"{metadata['overhead_ns'] / 1e6:.2f} ms"
     session = run.results["scope_profiler.session"].total_duration
     assert float(share) == pytest.approx(100 * metadata["overhead_ns"] / 1e9 / session, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(1, "1 ns"), (999, "999 ns"), (1000, "1.00 µs"), (145_818, "146 µs"), (999_500, "1.00 ms"), (1_000_818, "1.00 ms"),
+     (9_994_999, "9.99 ms"), (9_996_000, "10.0 ms"), (99_960_000, "100 ms"), (2_345_000_000, "2.35 s"), (4_321_000_000_000, "4321 s")],
+)  # fmt: skip
+def test_times_are_written_with_three_digits(pm, ns, text):
+    pm.setup(output=None)
+    enter(pm, 1)
+    results = pm.finalize(verbose=False, return_results=True)
+    results.metadata["overhead_ns"] = ns
+    assert f" ns = {text} (" in summary(results)
 
 
 def test_without_a_session_the_share_is_of_the_run(pm):
@@ -58,7 +71,7 @@ def test_without_a_session_the_share_is_of_the_run(pm):
     enter(pm, 10)
     time.sleep(0.2)
     _, _, seconds, share, what, *_ = the_line(pm.finalize(verbose=False, return_results=True))
-    assert what == "run" and seconds.endswith(" µs") and share == "under 0.01"
+    assert what == "run" and seconds.endswith((" ns", " µs")) and share == "under 0.01"
 
 
 @pytest.mark.parametrize(

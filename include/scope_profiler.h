@@ -280,7 +280,7 @@ SP_API int sp_profiler_set_metadata(sp_profiler *profiler, const char *key, cons
 /*
  * Take samples of where the program is, `hz` times a second (1 to 1,000,000) of processor time; finalizing writes them to
  * `<prefix>_rank<rank>.sps`, at most 2^20 of them. One profiler of a process samples at a time. SP_ERR_UNSUPPORTED for
- * another rate and where there is no such timer.
+ * another rate and where there is no such timer. The environment's SCOPE_PROFILER_SAMPLE_HZ has sp_init() start it.
  */
 SP_API int sp_start_sampling(int hz);
 SP_API int sp_stop_sampling(void);

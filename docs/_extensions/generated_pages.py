@@ -16,13 +16,11 @@ from pathlib import Path
 import command_reference
 import fortran_reference
 import header_reference
-import settings_reference
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = {
     "commands": command_reference.text,
-    "settings": settings_reference.text,
     "c": lambda: header_reference.c_text(ROOT / "include" / "scope_profiler.h"),
     "c-mpi": lambda: header_reference.c_text(ROOT / "include" / "scope_profiler_mpi.h"),
     "cpp": lambda: header_reference.cpp_text(ROOT / "include" / "scope_profiler.hpp"),

@@ -22,6 +22,10 @@ _SESSION_KEYWORDS = frozenset(SETTINGS) | {
 }  # fmt: skip
 
 
+# Variables of setup_from_env() that say yes or no, and the keywords they are.
+_FLAGS = {"SCOPE_PROFILER_RECURSIVE": "recursive_profile", "SCOPE_PROFILER_AUTO_FINALIZE": "auto_finalize"}
+
+
 def run(
     manager: type[ProfileManager], function: Any, args: tuple[Any, ...], output: Any, keywords: Mapping[str, Any]
 ) -> Any:
@@ -42,8 +46,8 @@ def environment_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
         settings["config_path"] = config
     if output and not any(overrides.get(name) is not None for name in ("file_path", "deactivate_file_output")):
         settings["output"] = output
-    for variable, name in (("RECURSIVE", "recursive_profile"), ("AUTO_FINALIZE", "auto_finalize")):
-        value = os.environ.get(f"SCOPE_PROFILER_{variable}")
+    for variable, name in _FLAGS.items():
+        value = os.environ.get(variable)
         if value:
             settings[name] = value.strip().lower() in ("1", "true", "yes", "on")
     return {**settings, **overrides}

@@ -55,94 +55,143 @@ class ProfilingOptions:
     """Settings of a run, to be passed around before it. None leaves a setting unset.
 
     A setting of a group may be given directly or through the group, not both (``ValueError`` from :meth:`to_kwargs`).
+
+    Attributes
+    ----------
+    file_path
+        The file to write, as HDF5 whatever its suffix. ``output=`` of ``setup()`` writes what the suffix says.
+    label
+        What the run is called in comparisons; empty is none.
+    use_likwid
+        Hardware counters by LIKWID's marker API.
+    perf_events
+        Hardware and software counters of the kernel to read around each call, one name or several: ``cycles``,
+        ``instructions``, ``cache-references``, ``cache-misses``, ``branches``, ``branch-misses``, ``cpu-clock``,
+        ``task-clock``, ``page-faults``, ``context-switches``.
+    use_line_profiler
+        Time of each source line of the functions that regions are given, by line_profiler.
+    use_memray
+        Record allocations with memray beside the run.
+    memory_profile_path
+        The file that memray writes; by default beside the output.
+    memray_native_traces
+        Let memray take native stacks too.
+    memray_trace_python_allocators
+        Let memray see each object of Python's own allocator.
+    memray_follow_fork
+        Let memray follow forked children.
+    deactivate_profiling
+        Record nothing and write nothing: the program runs as if there were no profiler.
+    use_nvtx
+        Open an NVTX range around each call, for NVIDIA's tools.
+    use_gpu_timing
+        Measure the time on the device between entry and exit of each call.
+    gpu_timing_backend
+        What makes and compares the device's events: ``"auto"``, ``"torch"``, ``"cupy"``, or an object with
+        ``record_event()`` and ``elapsed_time_ns(first, second)``.
+    deactivate_file_output
+        Write no file: results are in memory only. As ``output=None``.
+    recursive_profile
+        A region for every Python function that decorated functions call.
+    aggregation_mode
+        Keep sums of each region (calls, total, minimum, maximum, exclusive time) instead of single calls.
+    profile_mpi_calls
+        Calls of mpi4py are regions, named by operation, size and peer.
+    track_threads
+        Describe threads, and know the thread of every call.
+    track_async
+        Follow asyncio and trio tasks and greenlets as well, and know how long each call awaited. Turns
+        ``track_threads`` on.
+    capture_region_source
+        Keep the source text of each region in the file.
+    metadata_detail
+        ``"full"`` adds the user, host, directories, command line and batch system to the run's metadata, which without
+        it name no person, host or path.
+    buffer_limit
+        Accepted from programs for earlier releases, and checked; buffers grow by themselves.
+    output_mode
+        How ranks write one file: ``"auto"``, ``"direct"``, ``"parallel"`` are all the same here; ``"parallel"`` refuses
+        runs with lanes.
+    hdf5_compression
+        ``"auto"`` (fast deflate for long columns), ``"gzip"``, ``"lzf"``, ``"zstd"``, or None for none.
+    hdf5_compression_level
+        0 to 9 for ``"gzip"`` and ``"auto"``, 1 to 22 for ``"zstd"``; None: the usual one.
+    hdf5_chunk_size
+        Values of a column in one chunk; None: 32,768 of them (256 KiB).
+    enable_tags
+        Opt-in tags whose regions are to record: one tag or several; ``"*"`` is all.
+    memray
+        The settings of memray as a group.
+    gpu
+        The settings of GPU timing as a group.
+    hdf5
+        How the file is stored, as a group.
+    gpu_sync_on_exit
+        Wait for the device at the end of each call; needs ``use_gpu_timing``.
+    checkpoint
+        ``"replace"``: each ``finalize()`` replaces the file of the one before. ``"numbered"``: each writes a file of
+        its own.
+    clock
+        ``"auto"``, ``"tsc"`` (the processor's counter) or ``"monotonic"`` (``clock_gettime``). ``"auto"`` takes the
+        counter where it can be trusted.
+    spool
+        Whether calls are in a file beside the output while the program runs, so that a kill loses none: True, False, or
+        ``"auto"`` (on local file systems).
+    spool_limit
+        How many bytes the spool may take, at least 1 MiB; None: no limit.
+    spool_policy
+        At that limit ``"stop"`` recording, or keep the ``"newest"`` calls; None: as the environment says, else stop.
+    sample_hz
+        How often a second a sampler looks at what threads do, in and between regions, at most 1000; 0: not at all;
+        None: as the environment says, else not.
+    mpi_timeout
+        Seconds to wait for a rank that does not come to ``finalize()``; None: as the environment says, else 300.
+    mpi_sync_clocks
+        Compare the clocks of hosts at ``setup()`` too, which makes it collective.
+    follow_processes
+        Record the worker processes of ``multiprocessing`` and ``concurrent.futures`` as ranks of this run.
     """
 
-    #: The file to write, as HDF5 whatever its suffix. ``output=`` of ``setup()`` writes what the suffix says.
     file_path: str | os.PathLike[str] | None = None
-    #: What the run is called in comparisons; empty is none.
     label: str | None = None
-    #: Hardware counters by LIKWID's marker API.
     use_likwid: bool | None = None
-    #: Hardware and software counters of the kernel to read around each call: one name or several.
     perf_events: list[str] | tuple[str, ...] | str | None = None
-    #: Time of each source line of the functions that regions are given, by line_profiler.
     use_line_profiler: bool | None = None
-    #: Record allocations with memray beside the run.
     use_memray: bool | None = None
-    #: The file that memray writes; by default beside the output.
     memory_profile_path: str | None = None
-    #: Let memray take native stacks too.
     memray_native_traces: bool | None = None
-    #: Let memray see each object of Python's own allocator.
     memray_trace_python_allocators: bool | None = None
-    #: Let memray follow forked children.
     memray_follow_fork: bool | None = None
-    #: Record nothing and write nothing: the program runs as if there were no profiler.
     deactivate_profiling: bool | None = None
-    #: Open an NVTX range around each call, for NVIDIA's tools.
     use_nvtx: bool | None = None
-    #: Measure the time on the device between entry and exit of each call.
     use_gpu_timing: bool | None = None
-    #: What makes and compares the device's events: ``"auto"``, ``"torch"``, ``"cupy"``, or an object with
-    #: ``record_event()`` and ``elapsed_time_ns(first, second)``.
     gpu_timing_backend: Any = None
-    #: Write no file: results are in memory only. As ``output=None``.
     deactivate_file_output: bool | None = None
-    #: A region for every Python function that decorated functions call.
     recursive_profile: bool | None = None
-    #: Keep sums of each region (calls, total, minimum, maximum, exclusive time) instead of single calls.
     aggregation_mode: bool | None = None
-    #: Calls of mpi4py are regions, named by operation, size and peer.
     profile_mpi_calls: bool | None = None
-    #: Describe threads, and know the thread of every call.
     track_threads: bool | None = None
-    #: Follow asyncio and trio tasks and greenlets as well, and know how long each call awaited. Turns ``track_threads`` on.
     track_async: bool | None = None
-    #: Keep the source text of each region in the file.
     capture_region_source: bool | None = None
-    #: ``"full"`` adds the user, host, directories, command line and batch system to the run's metadata, which
-    #: without it name no person, host or path.
     metadata_detail: str | None = None
-    #: Accepted from programs for earlier releases, and checked; buffers grow by themselves.
     buffer_limit: int | None = None
-    #: How ranks write one file: ``"auto"``, ``"direct"``, ``"parallel"`` are all the same here; ``"parallel"``
-    #: refuses runs with lanes.
     output_mode: str | None = None
-    #: ``"auto"`` (fast deflate for long columns), ``"gzip"``, ``"lzf"``, ``"zstd"``, or None for none.
     hdf5_compression: str | None = None
-    #: 0 to 9 for ``"gzip"`` and ``"auto"``, 1 to 22 for ``"zstd"``; None: the usual one.
     hdf5_compression_level: int | None = None
-    #: Values of a column in one chunk; None: 32,768 of them (256 KiB).
     hdf5_chunk_size: int | None = None
-    #: Opt-in tags whose regions are to record: one tag or several; ``"*"`` is all.
     enable_tags: Iterable[str] | None = None
-    #: The settings of memray as a group.
     memray: MemrayOptions | None = None
-    #: The settings of GPU timing as a group.
     gpu: GPUOptions | None = None
-    #: How the file is stored, as a group.
     hdf5: HDF5Options | None = None
-    #: Wait for the device at the end of each call; needs ``use_gpu_timing``.
     gpu_sync_on_exit: bool | None = None
-    #: ``"replace"``: each ``finalize()`` replaces the file of the one before. ``"numbered"``: each writes a file of its own.
     checkpoint: str | None = None
-    #: ``"auto"``, ``"tsc"`` (the processor's counter) or ``"monotonic"`` (``clock_gettime``). ``"auto"`` takes the
-    #: counter where it can be trusted.
     clock: str | None = None
-    #: Whether calls are in a file beside the output while the program runs, so that a kill loses none: True,
-    #: False, or ``"auto"`` (on local file systems).
     spool: bool | str | None = None
-    #: How many bytes the spool may take, at least 1 MiB; None: no limit.
     spool_limit: int | None = None
-    #: At that limit ``"stop"`` recording, or keep the ``"newest"`` calls; None: as the environment says, else stop.
     spool_policy: str | None = None
-    #: How often a second a sampler looks at what threads do, in and between regions, at most 1000; 0: not at all; None: as the environment says, else not.
     sample_hz: float | None = None
-    #: Seconds to wait for a rank that does not come to ``finalize()``; None: as the environment says, else 300.
     mpi_timeout: float | None = None
-    #: Compare the clocks of hosts at ``setup()`` too, which makes it collective.
     mpi_sync_clocks: bool | None = None
-    #: Record the worker processes of ``multiprocessing`` and ``concurrent.futures`` as ranks of this run.
     follow_processes: bool | None = None
 
     def to_kwargs(self) -> dict[str, Any]:

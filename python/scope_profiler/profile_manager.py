@@ -159,7 +159,7 @@ class ProfileManager:
         region_tags
             Record only regions that share a tag with these.
         **overrides
-            Settings; see :class:`ProfilingOptions`.
+            Settings; ``help(scope_profiler.ProfilingOptions)`` tells what each does.
 
         Raises
         ------

@@ -209,7 +209,10 @@ sp_profiler *sp_default_profiler(void)
 int sp_init(const char *prefix, int rank)
 {
     (void)sp_attach(NULL);
-    return CALL(current(), init, prefix, rank);
+    const int status = CALL(current(), init, prefix, rank);
+    const char *rate = status == SP_OK ? getenv("SCOPE_PROFILER_SAMPLE_HZ") : NULL;
+    if (rate && *rate) (void)sp_start_sampling((int)strtol(rate, NULL, 10));
+    return status;
 }
 
 int sp_finalize(void)

@@ -564,6 +564,32 @@ static void burn(int64_t ns)
     }
 }
 
+/* How many samples a second a run takes by what the environment says; 0: none. */
+static int rate_by_environment(const char *value)
+{
+    sp_samples samples;
+    sp_error error;
+    setenv("SCOPE_PROFILER_SAMPLE_HZ", value, 1);
+    assert_int_equal(sp_init("environment", 0), 0);
+    unsetenv("SCOPE_PROFILER_SAMPLE_HZ");
+    burn(20000000);
+    assert_int_equal(sp_finalize(), 0);
+    if (sp_sps_read("environment_rank00000.sps", &samples, &error) != SP_OK) return 0;
+    const int rate = (int)samples.hz;
+    sp_samples_free(&samples);
+    remove("environment_rank00000.sps");
+    return rate;
+}
+
+static void the_environment_starts_sampling(void **state)
+{
+    (void)state;
+    assert_int_equal(rate_by_environment("500"), 500);
+    assert_int_equal(rate_by_environment("0"), 0);
+    assert_int_equal(rate_by_environment("often"), 0);
+    assert_int_equal(rate_by_environment(""), 0);
+}
+
 static void samples_tell_regions_and_addresses(void **state)
 {
     sp_init("samples", 2);
@@ -643,6 +669,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(threads_record_while_others_read_and_write, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_fiber_has_a_stack_of_its_own_and_waits, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_trace_has_version_2, go_there, clean_up),
+        cmocka_unit_test_setup_teardown(the_environment_starts_sampling, go_there, clean_up),
         cmocka_unit_test_setup_teardown(samples_tell_regions_and_addresses, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_forked_child_stands_down, go_there, clean_up),
     };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -20,6 +21,7 @@ import pytest
 
 import scope_profiler as sp
 from doc_blocks import ROOT, Reader, blocks_of, build_site, faults_of, same_output, tokens_of
+from scope_profiler.settings import GROUPS, PERF_EVENTS, SETTINGS
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -460,3 +462,36 @@ def test_the_site_fetches_nothing(site: Path) -> None:
     found = {path.name for path in site.rglob("*.html") if fetched.search(path.read_text(encoding="utf-8"))}
     found |= {path.name for path in site.rglob("*.css") if fetched.search(path.read_text(encoding="utf-8"))}
     assert found == set()
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------------
+
+
+def settings_reference():
+    spec = importlib.util.spec_from_file_location("settings_reference", DOCS / "_extensions" / "settings_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_settings_has_the_table_that_the_program_gives() -> None:
+    reference = settings_reference()
+    _, table, _ = reference.split(reference.PAGE.read_text(encoding="utf-8"))
+    assert table.strip() == reference.table().strip(), "run python docs/_extensions/settings_reference.py"
+
+
+def test_every_setting_is_told_by_the_docstring_of_the_options() -> None:
+    told = settings_reference().meanings()
+    assert list(told) == [field.name for field in dataclasses.fields(sp.ProfilingOptions)]
+    assert {*told} - {*GROUPS} == {*SETTINGS} and all(told.values())
+    assert '"monotonic"' in told["clock"] and all(f"``{event}``" in told["perf_events"] for event in PERF_EVENTS)
+
+
+
+
+def test_the_page_of_settings_has_every_variable_of_the_environment() -> None:
+    sources = [path for part in ("python", "src", "include", "fortran") for path in (ROOT / part).rglob("*") if path.is_file()]
+    texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix in {".py", ".c", ".h", ".hpp", ".f90"}]
+    read = {name for text in texts for name in re.findall(r'"(SCOPE_PROFILER_[A-Z_]+)"', text)}
+    told = set(re.findall(r"^\|? ?`(SCOPE_PROFILER_[A-Z_]+)`|, `(SCOPE_PROFILER_[A-Z_]+)`", settings_reference().PAGE.read_text(), re.MULTILINE))
+    assert read == {name for pair in told for name in pair if name} and len(read) >= 13

@@ -86,6 +86,10 @@ def annotated(name):
     with sp.metadata(step=name): work(1)
     multiprocessing.current_process().name = name
 
+def annotated_and_killed(name):
+    with sp.metadata(step=name): work(1)
+    os.kill(os.getpid(), 9)
+
 def tagged():
     with sp.region("wanted", tags="t"): pass
     with sp.region("unwanted"): pass
@@ -330,6 +334,9 @@ def test_settings_tags_metadata_and_names_reach_the_result(run: Program, tmp_pat
         results = sp.load("p.h5")
         assert names(results)[1] == "renamed"
         assert [values["step"] for values in results["work"][1].event_metadata] == ["renamed"]
+        with sp.session(output="k.h5", verbose=False, follow_processes=True):
+            process = context.Process(target=workers.annotated_and_killed, args=("kept",)); process.start(); process.join()
+        assert [values["step"] for values in sp.load("k.h5")["work"][1].event_metadata] == ["kept"]
         with sp.session(output="q.h5", verbose=False, follow_processes=True, region_tags=["t"]):
             process = context.Process(target=workers.tagged); process.start(); process.join()
         assert sp.load("q.h5").region_names == ["scope_profiler.session", "wanted"]

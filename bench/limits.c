@@ -10,22 +10,8 @@
 #include <structmember.h>
 #include <sys/mman.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
-static inline uint64_t counter(void)
-{
-#if defined(__x86_64__)
-    return __rdtsc();
-#elif defined(__aarch64__)
-    uint64_t value;
-    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(value));
-    return value;
-#else
-    return 0;
-#endif
-}
+#include "counter.h"
 
 static uint64_t monotonic_ns(void)
 {

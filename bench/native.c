@@ -11,9 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
+
+#include "counter.h"
 
 #define CALLS 1000000
 #define MAX_ROUNDS 201
@@ -22,19 +21,6 @@
 #ifdef WITH_TRACY
 #include <tracy/TracyC.h>
 #endif
-
-static inline uint64_t ticks(void)
-{
-#if defined(__x86_64__)
-    return __rdtsc();
-#elif defined(__aarch64__)
-    uint64_t value;
-    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(value));
-    return value;
-#else
-    return (uint64_t)sp_now_ns();
-#endif
-}
 
 /* ---- what is measured: CALLS calls each ---- */
 
@@ -47,8 +33,8 @@ static void bare_pair(void)
     madvise(at, bytes - (size_t)(at - memory), MADV_HUGEPAGE);
     for (int i = 0; i < CALLS; i++, at += SLOT) {
         volatile uint64_t *slot = (volatile uint64_t *)(void *)at;
-        slot[0] = ticks();
-        slot[1] = ticks();
+        slot[0] = counter();
+        slot[1] = counter();
     }
     munmap(memory, bytes);
 }

@@ -131,10 +131,13 @@ class Path:
             self.start, self.first = statistics[START_MINIMUM], statistics[FIRST]
         if first or statistics[END_MAXIMUM] > self._end:
             self._end, self.last = statistics[END_MAXIMUM], statistics[LAST]
-        apart = statistics[MEAN] - self.mean
         pooled = self.calls + count
-        self.m2 += statistics[M2] + apart * apart * self.calls * count / pooled
-        self.mean += apart * count / pooled
+        if first:
+            self.mean, self.m2 = statistics[MEAN], statistics[M2]
+        else:
+            apart = statistics[MEAN] - self.mean
+            self.m2 += statistics[M2] + apart * apart * self.calls * count / pooled
+            self.mean += apart * count / pooled
         self.calls = pooled
         self.recursive |= recursive
         self.inclusive += inclusive

@@ -243,28 +243,8 @@ static char *join_event_metadata(const plan *p, const piece *pieces, size_t coun
 /* Of two aggregates: the calls themselves are not there to be looked at again. `before` calls are in `out`. */
 static void pool_statistics(sp_row *out, uint64_t before, const sp_row *row)
 {
-    sp_row_statistics *into = &out->statistics;
-    const sp_row_statistics *from = &row->statistics;
     out->has_statistics &= row->has_statistics;
-    if (!out->has_statistics) return;
-    if (before == 0) {
-        *into = *from;
-        return;
-    }
-    const double a = (double)before, b = (double)row->aggregate_count, apart = from->mean - into->mean;
-    if (from->start_minimum < into->start_minimum) {
-        into->start_minimum = from->start_minimum;
-        into->first = from->first;
-    }
-    if (from->end_maximum >= into->end_maximum) {
-        into->end_maximum = from->end_maximum;
-        into->last = from->last;
-    }
-    if (from->minimum < into->minimum) into->minimum = from->minimum;
-    if (from->maximum > into->maximum) into->maximum = from->maximum;
-    into->total = sp_plus(into->total, from->total);
-    into->m2 += from->m2 + apart * apart * a * b / (a + b);
-    into->mean += apart * b / (a + b);
+    if (out->has_statistics) sp_row_statistics_pool(&out->statistics, before, &row->statistics, row->aggregate_count);
 }
 
 static void add_aggregate(sp_row *out, const sp_row *row)

@@ -618,28 +618,6 @@ static sp_status sum_flat(builder *b)
 
 /* -- from the paths that a file stores -- */
 
-static void merge_statistics(node_total *total, const sp_path_row *row)
-{
-    sp_row_statistics *a = &total->statistics;
-    const sp_row_statistics *b = &row->statistics;
-    const double n = (double)total->count, m = (double)row->count, apart = b->mean - a->mean;
-    a->m2 += b->m2 + apart * apart * n * m / (n + m);
-    a->mean += apart * m / (n + m);
-    a->total = sp_plus(a->total, b->total);
-    if (b->minimum < a->minimum) a->minimum = b->minimum;
-    if (b->maximum > a->maximum) a->maximum = b->maximum;
-    if (b->start_minimum < a->start_minimum) {
-        a->start_minimum = b->start_minimum;
-        a->first = b->first;
-    }
-    if (b->end_maximum > a->end_maximum) {
-        a->end_maximum = b->end_maximum;
-        a->last = b->last;
-    }
-    a->gpu_count += b->gpu_count;
-    a->gpu_total = sp_plus(a->gpu_total, b->gpu_total);
-}
-
 /* `inner`: a level of a recursion, once what lay between the levels is left out. */
 static void add_stored_row(node_total *total, const sp_path_row *row, bool inner)
 {
@@ -649,7 +627,7 @@ static void add_stored_row(node_total *total, const sp_path_row *row, bool inner
         total->stored = true;
         total->statistics = row->statistics;
     } else {
-        merge_statistics(total, row);
+        sp_row_statistics_pool(&total->statistics, total->count, &row->statistics, row->count);
     }
     total->count += row->count;
     total->recursive |= row->recursive || inner;

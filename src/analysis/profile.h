@@ -224,6 +224,9 @@ int64_t sp_column_default(sp_column column);
 /* statistics of one row from its calls (profile->columns must be there) */
 void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_row_statistics *out);
 
+/* Add the statistics of `more` calls to those of `calls`; of what ends at the same time the first counts as the last call. */
+void sp_row_statistics_pool(sp_row_statistics *into, uint64_t calls, const sp_row_statistics *from, uint64_t more);
+
 /*
  * Percentiles of a row's durations at `ranks` (0..100, `count` of them), exact, interpolated linearly between the two
  * nearest calls. Needs no copy of the durations: it counts into bins, then narrows the bin. 0 for a row without calls.

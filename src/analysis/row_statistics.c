@@ -45,6 +45,31 @@ void sp_row_statistics_compute(const sp_profile *profile, const sp_row *row, sp_
     }
 }
 
+void sp_row_statistics_pool(sp_row_statistics *into, uint64_t calls, const sp_row_statistics *from, uint64_t more)
+{
+    if (more == 0) return;
+    if (calls == 0) {
+        *into = *from;
+        return;
+    }
+    const double a = (double)calls, b = (double)more, apart = from->mean - into->mean;
+    into->m2 += from->m2 + apart * apart * a * b / (a + b);
+    into->mean += apart * b / (a + b);
+    into->total = sp_plus(into->total, from->total);
+    if (from->minimum < into->minimum) into->minimum = from->minimum;
+    if (from->maximum > into->maximum) into->maximum = from->maximum;
+    if (from->start_minimum < into->start_minimum) {
+        into->start_minimum = from->start_minimum;
+        into->first = from->first;
+    }
+    if (from->end_maximum > into->end_maximum) {
+        into->end_maximum = from->end_maximum;
+        into->last = from->last;
+    }
+    into->gpu_count += from->gpu_count;
+    into->gpu_total = sp_plus(into->gpu_total, from->gpu_total);
+}
+
 /*
  * Order statistics without a copy of the durations. They are counted into bins of a range, the bin that holds the wanted
  * rank becomes the range, and so on until the bin is one value wide or holds few enough calls to be sorted. The first

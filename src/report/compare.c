@@ -20,10 +20,8 @@ const char *const sp_metric_names[SP_METRICS] = {
 typedef struct pooled {
     size_t ranks; /* with calls */
     uint64_t calls;
-    int64_t total, minimum, maximum, first, last, start, end;
-    double m2_sum;
-    uint64_t gpu_count;
-    int64_t gpu_total;
+    sp_row_statistics of_all;
+    double m2_sum; /* from the mean of all: more exact than what is pooled row by row */
     size_t positive;
     int64_t largest;
     long double positive_sum;
@@ -49,24 +47,11 @@ static sp_row_statistics statistics_of(const sp_profile *profile, const sp_row *
 
 static void add_row(pooled *p, const sp_row *row, const sp_row_statistics *s)
 {
-    const bool first = p->ranks == 0;
     const uint64_t calls = sp_row_calls(row);
     if (calls == 0) return;
+    sp_row_statistics_pool(&p->of_all, p->calls, s, calls);
     p->ranks++;
     p->calls += calls;
-    p->total = sp_plus(p->total, s->total);
-    if (first || s->minimum < p->minimum) p->minimum = s->minimum;
-    if (first || s->maximum > p->maximum) p->maximum = s->maximum;
-    if (first || s->start_minimum < p->start) {
-        p->start = s->start_minimum;
-        p->first = s->first;
-    }
-    if (first || s->end_maximum > p->end) {
-        p->end = s->end_maximum;
-        p->last = s->last;
-    }
-    p->gpu_count += s->gpu_count;
-    p->gpu_total = sp_plus(p->gpu_total, s->gpu_total);
     if (s->total > 0) {
         p->positive++;
         p->positive_sum += (long double)s->total;
@@ -85,7 +70,7 @@ static pooled pool(const sp_profile *profile, uint32_t name, const sp_selection 
         p.has_m2 &= !row->has_aggregate || row->has_statistics;
     }
     if (p.calls == 0) return p;
-    const double mean = (double)p.total / (double)p.calls;
+    const double mean = (double)p.of_all.total / (double)p.calls;
     for (size_t i = 0; i < profile->row_count; i++) {
         const sp_row *row = &profile->rows[i];
         if (!is_chosen(row, name, selection)) continue;
@@ -149,15 +134,16 @@ static bool percentile(const sp_profile *profile, uint32_t name, const sp_select
 bool sp_region_statistic(const sp_profile *profile, uint32_t name, const sp_selection *selection, sp_metric metric, double *value)
 {
     const pooled p = pool(profile, name, selection);
+    const sp_row_statistics *s = &p.of_all;
     const double calls = (double)p.calls;
     switch (metric) {
-    case SP_METRIC_TOTAL: *value = (double)p.total / NS; return true;
-    case SP_METRIC_AVERAGE: *value = p.calls ? (double)p.total / (calls * NS) : 0.0; return true;
-    case SP_METRIC_MINIMUM: *value = (double)p.minimum / NS; return true;
-    case SP_METRIC_MAXIMUM: *value = (double)p.maximum / NS; return true;
-    case SP_METRIC_FIRST: *value = (double)p.first / NS; return true;
-    case SP_METRIC_LAST: *value = (double)p.last / NS; return true;
-    case SP_METRIC_START: *value = (double)p.start; return true;
+    case SP_METRIC_TOTAL: *value = (double)s->total / NS; return true;
+    case SP_METRIC_AVERAGE: *value = p.calls ? (double)s->total / (calls * NS) : 0.0; return true;
+    case SP_METRIC_MINIMUM: *value = (double)s->minimum / NS; return true;
+    case SP_METRIC_MAXIMUM: *value = (double)s->maximum / NS; return true;
+    case SP_METRIC_FIRST: *value = (double)s->first / NS; return true;
+    case SP_METRIC_LAST: *value = (double)s->last / NS; return true;
+    case SP_METRIC_START: *value = (double)s->start_minimum; return true;
     case SP_METRIC_STD: *value = p.calls && p.has_m2 ? sqrt(p.m2_sum / calls) / NS : 0.0; return true;
     case SP_METRIC_P50:
     case SP_METRIC_P95:
@@ -166,8 +152,8 @@ bool sp_region_statistic(const sp_profile *profile, uint32_t name, const sp_sele
     case SP_METRIC_IMBALANCE:
         *value = p.positive < 2 ? 0.0 : ((double)((long double)p.largest * (long double)p.positive / p.positive_sum) - 1) * 100;
         return true;
-    case SP_METRIC_GPU_TOTAL: *value = (double)p.gpu_total / NS; return p.gpu_count > 0;
-    case SP_METRIC_GPU_AVERAGE: *value = p.gpu_count ? (double)p.gpu_total / ((double)p.gpu_count * NS) : 0.0; return p.gpu_count > 0;
+    case SP_METRIC_GPU_TOTAL: *value = (double)s->gpu_total / NS; return s->gpu_count > 0;
+    case SP_METRIC_GPU_AVERAGE: *value = s->gpu_count ? (double)s->gpu_total / ((double)s->gpu_count * NS) : 0.0; return s->gpu_count > 0;
     default: *value = 0.0; return false;
     }
 }

@@ -42,11 +42,7 @@ typedef struct path {
     bool recursive;
     int64_t inclusive, exclusive, covered;
     bool knows_exclusive, knows_covered;
-    int64_t total; /* of every level of a recursion; inclusive is of the outermost ones */
-    int64_t minimum, maximum, first, last, start, end;
-    double mean, m2;
-    uint64_t gpu_calls;
-    int64_t gpu_total;
+    sp_row_statistics of_all; /* of every level of a recursion; inclusive is of the outermost ones */
     size_t ranks, positive_ranks;
     int64_t largest_rank;
     long double rank_sum;
@@ -72,23 +68,8 @@ typedef struct tree {
 
 static void add_row(path *p, const sp_path_row *row)
 {
-    const sp_row_statistics *s = &row->statistics;
     if (row->count == 0) return;
-    const bool first = p->calls == 0;
-    if (first || s->minimum < p->minimum) p->minimum = s->minimum;
-    if (first || s->maximum > p->maximum) p->maximum = s->maximum;
-    if (first || s->start_minimum < p->start) {
-        p->start = s->start_minimum;
-        p->first = s->first;
-    }
-    if (first || s->end_maximum > p->end) {
-        p->end = s->end_maximum;
-        p->last = s->last;
-    }
-    const double apart = s->mean - p->mean;
-    const double pooled = (double)(p->calls + row->count);
-    p->m2 += s->m2 + apart * apart * (double)p->calls * (double)row->count / pooled;
-    p->mean += apart * (double)row->count / pooled;
+    sp_row_statistics_pool(&p->of_all, p->calls, &row->statistics, row->count);
     p->calls += row->count;
     p->recursive |= row->recursive;
     p->inclusive = sp_plus(p->inclusive, row->inclusive);
@@ -96,9 +77,6 @@ static void add_row(path *p, const sp_path_row *row)
     p->exclusive = sp_plus(p->exclusive, row->exclusive);
     p->knows_covered &= row->covered >= 0;
     p->covered = sp_plus(p->covered, row->covered);
-    p->total = sp_plus(p->total, s->total);
-    p->gpu_calls += s->gpu_count;
-    p->gpu_total = sp_plus(p->gpu_total, s->gpu_total);
     p->ranks++;
     if (row->inclusive > 0) {
         p->positive_ranks++;
@@ -164,15 +142,15 @@ static bool make_paths(tree *t)
 static long double sort_value(const path *p, sp_sort_key key)
 {
     switch (key) {
-    case SP_SORT_START: return (long double)p->start;
+    case SP_SORT_START: return (long double)p->of_all.start_minimum;
     case SP_SORT_TOTAL: return -(long double)p->inclusive;
     case SP_SORT_CALLS: return -(long double)p->calls;
-    case SP_SORT_AVERAGE: return -(long double)p->total / (long double)p->calls;
-    case SP_SORT_MINIMUM: return -(long double)p->minimum;
-    case SP_SORT_MAXIMUM: return -(long double)p->maximum;
-    case SP_SORT_FIRST: return -(long double)p->first;
-    case SP_SORT_LAST: return -(long double)p->last;
-    case SP_SORT_STD: return -(long double)(p->m2 / (double)p->calls);
+    case SP_SORT_AVERAGE: return -(long double)p->of_all.total / (long double)p->calls;
+    case SP_SORT_MINIMUM: return -(long double)p->of_all.minimum;
+    case SP_SORT_MAXIMUM: return -(long double)p->of_all.maximum;
+    case SP_SORT_FIRST: return -(long double)p->of_all.first;
+    case SP_SORT_LAST: return -(long double)p->of_all.last;
+    case SP_SORT_STD: return -(long double)(p->of_all.m2 / (double)p->calls);
     case SP_SORT_P50:
     case SP_SORT_P95:
     case SP_SORT_P99: return p->percentiles ? -(long double)p->percentiles[key - SP_SORT_P50] : (long double)INFINITY;
@@ -325,6 +303,7 @@ static void percentile(sp_text *out, const path *p, int place)
 
 static void cell(const tree *t, const path *p, sp_region_column column, sp_text *out)
 {
+    const sp_row_statistics *s = &p->of_all;
     const path *parent = p->parent < 0 ? NULL : &t->paths[p->parent];
     const bool timed = column != SP_REGION_RANKS && column != SP_REGION_CALLS && column != SP_REGION_PARENT_PERCENT &&
                        column != SP_REGION_IMBALANCE;
@@ -338,17 +317,17 @@ static void cell(const tree *t, const path *p, sp_region_column column, sp_text 
     case SP_REGION_TOTAL: seconds(out, (double)p->inclusive); return;
     case SP_REGION_PERCENT: session_share(out, t, p); return;
     case SP_REGION_PARENT_PERCENT: share(out, parent != NULL, p->inclusive, parent ? (long double)parent->inclusive : 0); return;
-    case SP_REGION_AVERAGE: sp_text_format(out, "%.3e", (double)p->total / (double)p->calls / 1e9); return;
+    case SP_REGION_AVERAGE: sp_text_format(out, "%.3e", (double)s->total / (double)p->calls / 1e9); return;
     case SP_REGION_GPU_TOTAL:
     case SP_REGION_GPU_AVERAGE:
-        if (p->gpu_calls == 0) sp_text_add(out, "-");
-        else seconds(out, column == SP_REGION_GPU_TOTAL ? (double)p->gpu_total : (double)p->gpu_total / (double)p->gpu_calls);
+        if (s->gpu_count == 0) sp_text_add(out, "-");
+        else seconds(out, column == SP_REGION_GPU_TOTAL ? (double)s->gpu_total : (double)s->gpu_total / (double)s->gpu_count);
         return;
-    case SP_REGION_MINIMUM: seconds(out, (double)p->minimum); return;
-    case SP_REGION_MAXIMUM: seconds(out, (double)p->maximum); return;
-    case SP_REGION_FIRST: seconds(out, (double)p->first); return;
-    case SP_REGION_LAST: seconds(out, (double)p->last); return;
-    case SP_REGION_STD: seconds(out, sqrt(p->m2 / (double)p->calls)); return;
+    case SP_REGION_MINIMUM: seconds(out, (double)s->minimum); return;
+    case SP_REGION_MAXIMUM: seconds(out, (double)s->maximum); return;
+    case SP_REGION_FIRST: seconds(out, (double)s->first); return;
+    case SP_REGION_LAST: seconds(out, (double)s->last); return;
+    case SP_REGION_STD: seconds(out, sqrt(s->m2 / (double)p->calls)); return;
     case SP_REGION_P50:
     case SP_REGION_P95:
     case SP_REGION_P99: percentile(out, p, (int)column - SP_REGION_P50); return;

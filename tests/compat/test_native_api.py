@@ -20,15 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="session")
 def native_library(tmp_path_factory):
-    build = os.environ.get("SCOPE_PROFILER_C_BUILD")
-    if not build:
-        pytest.skip("SCOPE_PROFILER_C_BUILD names no build of the C library")
-    staging = tmp_path_factory.mktemp("staging")
-    command = ["meson", "install", "-C", build, "--no-rebuild", "--destdir", str(staging)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    [header] = staging.rglob("scope_profiler.h")
-    [library] = staging.rglob("libscope_profiler.so.1")
-    return Library(header.parents[1], library.parent)
+    return Library.install(tmp_path_factory.mktemp("staging"))
 
 
 def reference(source, *arguments):

@@ -44,6 +44,17 @@ class Library:
         archive = str(self.directory / "libscope_profiler.a")
         return [archive if flag == "-lscope_profiler" else flag for flag in flags if flag != f"-L{self.directory}"]
 
+    @classmethod
+    def install(cls, staging: Path) -> Library:
+        """The build that SCOPE_PROFILER_C_BUILD names, put below an empty directory. Skips if it names none."""
+        if not BUILD:
+            pytest.skip("SCOPE_PROFILER_C_BUILD names no build of the C library")
+        command = ["meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", str(staging)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        [header] = staging.rglob("scope_profiler.h")
+        [library] = staging.rglob("libscope_profiler.so.1")
+        return cls(header.parents[1], library.parent)
+
     def compile(
         self, source: str | Path, output: Path, *arguments: str, std: str = "c99", static: bool = False
     ) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 
 import scope_profiler as sp
+from on_terminal import on_a_terminal
 from scope_profiler.cli import main
 
 Process = subprocess.CompletedProcess
@@ -489,28 +489,6 @@ def test_standard_streams_may_be_closed(tmp_path: Path) -> None:
         assert subprocess.run(["bash", "-c", command], cwd=tmp_path, timeout=60).returncode == 0, closed
 
 
-def on_a_terminal(columns: int, directory: Path, *arguments: str) -> list[str]:
-    """What a command shows on a terminal of that width."""
-    leader, follower = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns)}
-    command = [sys.executable, "-m", "scope_profiler", *arguments]
-    with subprocess.Popen(command, cwd=directory, stdout=follower, stderr=follower, env=environment) as process:
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                part = os.read(leader, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not part:
-                break
-            shown += part
-    os.close(leader)
-    assert process.returncode in (0, 1), shown
-    # On a slow machine a line of progress is shown and erased before.
-    return shown.decode().replace("\r\n", "\n").replace("\x1b[K", "").splitlines()
-
-
 def test_the_tree_shows_the_ends_of_a_long_name(cli: Cli, tmp_path: Path) -> None:
     make(tmp_path / "p.h5", {"outer": [(0, 20)], "begin" + "x" * 300 + "end": [(5, 10)]})
     shown = cli("inspect", "p.h5", "--tree").stdout
@@ -528,7 +506,7 @@ def test_tables_are_cut_to_the_terminal(tmp_path: Path, threaded: Path, columns:
         ["inspect", "threaded.h5"],
         ["inspect", "threaded.h5", "--columns", "region", "calls", "total", "avg", "min", "max", "p50", "p95"],
     ):
-        lines = on_a_terminal(columns, tmp_path, *arguments)
+        lines = on_a_terminal([sys.executable, "-m", "scope_profiler", *arguments], tmp_path, columns).splitlines()
         assert max(map(len, lines)) <= columns, arguments
         boxes = [line for line in lines if line.lstrip().startswith(("│", "╭", "├", "╰"))]
         assert boxes and all(line.endswith(("│", "╮", "┤", "╯")) for line in boxes)

@@ -12,19 +12,9 @@ HEADER = ROOT / "include" / "scope_profiler.h"
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """The prefix below which `meson install` put the build that SCOPE_PROFILER_C_BUILD names."""
-    build = os.environ.get("SCOPE_PROFILER_C_BUILD")
-    if not build:
-        pytest.skip("SCOPE_PROFILER_C_BUILD names no build of the C library")
-    staging = tmp_path_factory.mktemp("staging")
-    subprocess.run(
-        ["meson", "install", "-C", build, "--no-rebuild", "--destdir", str(staging)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    [header] = staging.rglob("scope_profiler.h")
-    return header.parents[1]
+def installed(native_library):
+    """The prefix below which the library was put."""
+    return native_library.prefix
 
 
 def find(prefix, name):

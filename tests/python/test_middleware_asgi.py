@@ -13,7 +13,7 @@ import pytest
 
 import scope_profiler as sp
 from scope_profiler.middleware import ASGIMiddleware, request_id
-from web_servers import hypercorn_server, uvicorn_server, wait_until
+from web_servers import hypercorn_server, one, recorded, uvicorn_server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -24,12 +24,7 @@ from fastapi.responses import StreamingResponse  # noqa: E402
 
 @pytest.fixture
 def run(clean_manager):
-    sp.setup(output=None, track_async=True)
-    return lambda: sp.finalize(verbose=False, return_results=True)
-
-
-def one(results, name):
-    return results[name][0]
+    return recorded(track_async=True)
 
 
 # -- message by message ------------------------------------------------------------------------------------------------

@@ -12,17 +12,12 @@ import pytest
 
 import scope_profiler as sp
 from scope_profiler.middleware import WSGIMiddleware, request_id
-from web_servers import waitress_server, wsgiref_server
+from web_servers import one, recorded, waitress_server, wsgiref_server
 
 
 @pytest.fixture
 def run(clean_manager):
-    sp.setup(output=None, track_threads=True)
-    return lambda: sp.finalize(verbose=False, return_results=True)
-
-
-def one(results, name):
-    return results[name][0]
+    return recorded(track_threads=True)
 
 
 def environment(path="/", method="GET", **more):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 import scope_profiler as sp
 from native_code import COMMAND, Library, needs_command
 from native_traces import spt
+from on_terminal import on_a_terminal
 from scope_profiler.native_trace import load_traces
 from scope_profiler.perf_events import PerfEventTotals
 from scope_profiler.summary import REGION_TABLE_COLUMNS
@@ -223,29 +223,11 @@ def test_what_cannot_be_done_is_told_in_one_line(profiles: Path, arguments: list
 
 def test_a_name_cannot_drive_the_terminal_and_lines_fit_it(profiles: Path) -> None:
     ours, theirs = (
-        _on_terminal([*command, "inspect", "a.h5"], profiles, 60)
+        on_a_terminal([*command, "inspect", "a.h5"], profiles, 60)
         for command in ([COMMAND], [sys.executable, "-m", "scope_profiler"])
     )
     assert ours == theirs
     assert "\x1b" not in ours and max(map(len, ours.splitlines())) <= 60
-
-
-def _on_terminal(command: list[str], directory: Path, columns: int) -> str:
-    main, other = pty.openpty()
-    process = subprocess.Popen(command, stdout=other, cwd=directory, env={**os.environ, "COLUMNS": str(columns)})
-    os.close(other)
-    text = b""
-    while True:
-        try:
-            piece = os.read(main, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not piece:
-            break
-        text += piece
-    os.close(main)
-    assert process.wait(60) == 0
-    return text.decode().replace("\r\n", "\n")
 
 
 def test_a_reader_that_goes_away_is_no_failure(profiles: Path) -> None:

@@ -1,4 +1,7 @@
-"""Real servers for the tests of the middleware: each serves an application on a free port of the loopback until its block ends."""
+"""Real servers for the tests of the middleware: each serves an application on a free port of the loopback until its block ends.
+
+And the run that what they serve is recorded in.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+
+import scope_profiler as sp
+
+
+def recorded(**settings):
+    """Begin a run of the default manager. What is returned ends it, and returns its results."""
+    sp.setup(output=None, **settings)
+    return lambda: sp.finalize(verbose=False, return_results=True)
+
+
+def one(results, name):
+    return results[name][0]
 
 
 def free_port():

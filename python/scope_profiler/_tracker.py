@@ -5,23 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scope_profiler import _core
+from scope_profiler.concurrency import TASK_COLUMNS
 
 if TYPE_CHECKING:
     import numpy as np
 
 _THREAD_COLUMNS = ("index", "ident", "native_id", "name", "daemon", "start_ns", "end_ns", "cpu_ns")
-_TASK_COLUMNS = (
-    "index",
-    "kind",
-    "name",
-    "coro_name",
-    "thread_index",
-    "created_ns",
-    "done_ns",
-    "steps",
-    "running_ns",
-    "suspended_ns",
-)
 _TIMES = frozenset({"start_ns", "end_ns", "created_ns", "done_ns"})
 _UNKNOWN = -1
 
@@ -126,7 +115,7 @@ class ConcurrencyTracker:
         shift = 0 if self._run is None else self._run.start_ns - int(origin_ns)
         return {
             "threads": _columns(None if profile is None else profile.threads, _THREAD_COLUMNS, shift),
-            "tasks": _columns(None if profile is None else profile.tasks, _TASK_COLUMNS, shift),
+            "tasks": _columns(None if profile is None else profile.tasks, TASK_COLUMNS, shift),
         }
 
 

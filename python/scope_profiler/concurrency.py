@@ -224,7 +224,7 @@ def lane_ids(thread_ids: ArrayLike, task_ids: ArrayLike | None) -> np.ndarray:
 
 
 _THREAD_COLUMNS = ("index", "name", "ident", "native_id", "daemon", "start_ns", "end_ns", "cpu_ns")
-_TASK_COLUMNS = (
+TASK_COLUMNS = (
     "index",
     "kind",
     "name",
@@ -257,7 +257,7 @@ def lane_tables_from_columns(
     known: tuple[str, ...] = (*_THREAD_COLUMNS, _BEFORE_COLUMN) if table and _BEFORE_COLUMN in table else _THREAD_COLUMNS
     threads = [ThreadInfo(index, rank, *rest) for index, *rest in _rows(table, known)]
     table = tables.get("tasks")
-    known = _TASK_COLUMNS + _CREATOR_COLUMNS if table and set(table).issuperset(_CREATOR_COLUMNS) else _TASK_COLUMNS
+    known = TASK_COLUMNS + _CREATOR_COLUMNS if table and set(table).issuperset(_CREATOR_COLUMNS) else TASK_COLUMNS
     tasks = [TaskInfo(index, rank, *rest) for index, *rest in _rows(table, known)]
     return threads, tasks
 

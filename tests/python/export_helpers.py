@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+from hypothesis import strategies as st
 
 from scope_profiler import MPIRegion, ProfilingResults, Region
 from scope_profiler.concurrency import TaskInfo, ThreadInfo
@@ -32,6 +33,21 @@ def thread(index, name, rank=0, cpu_ns=7):
 
 def task(index, name, coro_name, thread_index=0, rank=0, created_ns=1):
     return TaskInfo(index, rank, "task", name, coro_name, thread_index, created_ns, 90, 2, 3, 4)
+
+
+def any_calls(at_least=0):
+    """Lists of (name, start, duration, thread): so few of each that calls meet, overlap and contain each other."""
+    one = st.tuples(st.sampled_from("ab"), st.integers(0, 12), st.integers(0, 6), st.integers(0, 2))
+    return st.lists(one, min_size=at_least, max_size=25)
+
+
+def regions_of(calls, tracked=True):
+    """The regions of a run with such calls, without their threads if it did not track them."""
+    regions = {}
+    for name in sorted({call[0] for call in calls}):
+        own = [call for call in calls if call[0] == name]
+        regions[name] = {0: region([c[1] for c in own], [c[1] + c[2] for c in own], [c[3] for c in own] if tracked else None)}
+    return regions
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------------

@@ -5,9 +5,8 @@ import random
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from export_helpers import chrome_slices, int64, region, results_of, strict_json, task, thread
+from export_helpers import any_calls, chrome_slices, int64, region, regions_of, results_of, strict_json, task, thread
 from scope_profiler import PerfEventTotals, __version__, export_chrome_trace
 
 
@@ -135,13 +134,9 @@ def test_slices_nest_as_doubles_and_every_nanosecond_is_kept(tmp_path, seed):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 12), st.integers(0, 6), st.integers(0, 2)), max_size=25))
+@given(any_calls())
 def test_every_call_of_any_run_is_in_the_file_once(tmp_path_factory, calls):
-    regions = {}
-    for name in sorted({call[0] for call in calls}):
-        own = [call for call in calls if call[0] == name]
-        regions[name] = {0: region([c[1] for c in own], [c[1] + c[2] for c in own], [c[3] for c in own])}
-    slices, _ = chrome_slices(exported(results_of(regions, metadata={"start_time_ns": 0}), tmp_path_factory.mktemp("e")))
+    slices, _ = chrome_slices(exported(results_of(regions_of(calls), metadata={"start_time_ns": 0}), tmp_path_factory.mktemp("e")))
     found = sorted((round(ts * 1000), round((ts + dur) * 1000), name) for rows in slices.values() for name, ts, dur, _ in rows)
     assert found == sorted((s, s + n, name) for name, s, n, _ in calls)
 

@@ -3,9 +3,8 @@
 import json
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from export_helpers import int64, region, results_of, thread
+from export_helpers import any_calls, int64, region, regions_of, results_of, thread
 from perfetto_trace import Reader, parsed
 from scope_profiler import export_perfetto
 from scope_profiler.concurrency import TaskInfo
@@ -141,11 +140,7 @@ def test_any_name_is_a_valid_string(tmp_path):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 12), st.integers(0, 6), st.integers(0, 2)), max_size=25))
+@given(any_calls())
 def test_every_call_of_any_run_is_in_the_file_once(tmp_path_factory, calls):
-    regions = {}
-    for name in sorted({call[0] for call in calls}):
-        own = [call for call in calls if call[0] == name]
-        regions[name] = {0: region([c[1] for c in own], [c[1] + c[2] for c in own], [c[3] for c in own])}
-    reader = exported(results_of(regions, metadata={"start_time_ns": 0}), tmp_path_factory.mktemp("e"))
+    reader = exported(results_of(regions_of(calls), metadata={"start_time_ns": 0}), tmp_path_factory.mktemp("e"))
     assert sorted((s, e, n) for n, s, e in reader.calls()) == sorted((s, s + n, name) for name, s, n, _ in calls)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export_helpers import region, results_of, speedscope_calls, strict_json, task, thread
+from export_helpers import any_calls, region, regions_of, results_of, speedscope_calls, strict_json, task, thread
 from scope_profiler import ProfileManager, __version__, export_speedscope
 
 
@@ -92,14 +92,9 @@ def intervals_of(document, origin):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 12), st.integers(0, 6), st.integers(0, 2)), min_size=1, max_size=25),
-       st.booleans())
+@given(any_calls(1), st.booleans())
 def test_every_call_of_any_run_is_in_the_file_once(tmp_path_factory, calls, tracked):
-    regions = {}
-    for name in sorted({call[0] for call in calls}):
-        own = [call for call in calls if call[0] == name]
-        regions[name] = {0: region([c[1] for c in own], [c[1] + c[2] for c in own], [c[3] for c in own] if tracked else None)}
-    document = exported(results_of(regions), tmp_path_factory.mktemp("e"))
+    document = exported(results_of(regions_of(calls, tracked)), tmp_path_factory.mktemp("e"))
     assert intervals_of(document, min(c[1] for c in calls)) == sorted((s, s + n, name) for name, s, n, _ in calls)
 
 

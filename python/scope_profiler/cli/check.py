@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from scope_profiler.cli import CommandError
-from scope_profiler.cli.arguments import add_selection, load_profile, merge_ranks, percentage, select
+from scope_profiler.cli.arguments import add_selection, percentage
 from scope_profiler.cli.comparison import (
     METRICS,
     Change,
     as_values,
-    compare,
+    compare_files,
     name_of,
     ordered,
     print_changes,
@@ -54,13 +54,7 @@ def violations(changes: list[Change], budget: float, fail_on_new: bool) -> list[
 
 def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Print the verdict. 0: within the budget, 1: not."""
-    a, b = load_profile(arguments.file_a), load_profile(arguments.file_b)
-    ranks = merge_ranks(arguments.ranks)
-    changes = compare(
-        select(a, arguments.include, arguments.exclude, ranks),
-        select(b, arguments.include, arguments.exclude, ranks),
-        arguments.metric,
-    )
+    a, b, changes = compare_files(arguments)
     if not any(change.in_a and change.in_b for change in changes) and not (arguments.fail_on_new and changes):
         raise CommandError(f"nothing to check: {arguments.file_a} and {arguments.file_b} have no such region in common")
     missing = unmeasured(changes)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scope_profiler.cli.arguments import load_profile, merge_ranks, select
 from scope_profiler.cli.terminal import Column, Output, count_of, printable, table
 
 if TYPE_CHECKING:
     from scope_profiler.results import MPIRegion, ProfilingResults
 
-__all__ = ["METRICS", "Change", "compare", "name_of", "print_changes", "statistic", "unmeasured"]
+__all__ = ["METRICS", "Change", "compare", "compare_files", "name_of", "print_changes", "statistic", "unmeasured"]
 
 METRICS = ("total", "avg", "min", "max", "p50", "p95", "p99", "imbalance", "calls", "gpu_total", "gpu_avg")
 
@@ -96,6 +98,14 @@ def compare(regions_a: Sequence[MPIRegion], regions_b: Sequence[MPIRegion], metr
         )
         for name in dict.fromkeys((*a, *b))
     ]
+
+
+def compare_files(arguments: argparse.Namespace) -> tuple[ProfilingResults, ProfilingResults, list[Change]]:
+    """The two profiles of the command line, and their chosen regions."""
+    a, b = load_profile(arguments.file_a), load_profile(arguments.file_b)
+    ranks = merge_ranks(arguments.ranks)
+    of_a, of_b = (select(one, arguments.include, arguments.exclude, ranks) for one in (a, b))
+    return a, b, compare(of_a, of_b, arguments.metric)
 
 
 def unmeasured(changes: Iterable[Change]) -> list[str]:

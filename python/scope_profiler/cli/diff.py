@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from scope_profiler.cli.arguments import add_selection, load_profile, merge_ranks, percentage, select
-from scope_profiler.cli.comparison import METRICS, as_values, compare, name_of, ordered, print_changes, unmeasured
+from scope_profiler.cli.arguments import add_selection, percentage
+from scope_profiler.cli.comparison import METRICS, as_values, compare_files, name_of, ordered, print_changes, unmeasured
 from scope_profiler.cli.terminal import Output
 
 DESCRIPTION = "Compare the regions of two profiles: A is the baseline, B what it is compared with."
@@ -31,13 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace, output: Output) -> int:
     """Print the comparison. 0."""
-    a, b = load_profile(arguments.file_a), load_profile(arguments.file_b)
-    ranks = merge_ranks(arguments.ranks)
-    changes = compare(
-        select(a, arguments.include, arguments.exclude, ranks),
-        select(b, arguments.include, arguments.exclude, ranks),
-        arguments.metric,
-    )
+    a, b, changes = compare_files(arguments)
     missing = unmeasured(changes)
     if arguments.threshold is not None:
         changes = [c for c in changes if c.percent is None or abs(c.percent) >= arguments.threshold]

@@ -66,7 +66,8 @@ class Run:
     track_async: bool
     uncollected: int  # entries that no collection has taken, open ones included
     unmatched: int  # exits that no open call belonged to
-    lost: int  # calls that found no memory
+    lost: int  # calls that found no memory, and those that vanished
+    vanished: int | None  # calls that were in the spool when it was cut off or its disk failed; None: it is whole
     limited: bool  # recording stopped because the spool had reached its limit
     dropped: tuple[int, int]  # calls that went to keep newer ones, and until when (ns; 0: none)
     unsaved: int  # calls that have ended, are in no file, and not in the spool for want of room

@@ -94,6 +94,7 @@ class Recording:
         self._handed_out = 0  # calls that were shown, and go into no file
         self._told = (0, 0)  # unmatched exits and lost calls that a warning has named
         self._told_dropped = 0
+        self._told_vanished: int | None = None  # as Run.vanished
 
     @property
     def inherited(self) -> bool:
@@ -108,7 +109,7 @@ class Recording:
         if self._over:
             return 0
         reported = self.run.confirmed + self._handed_out
-        return max(0, sum(self.run.call_counts().values()) - reported - self.run.dropped[0])
+        return max(0, sum(self.run.call_counts().values()) - reported - self.run.dropped[0] - (self.run.vanished or 0))
 
     def finalize(
         self, *, need_results: bool, need_calls: bool = True, native_traces: Any = None
@@ -180,11 +181,12 @@ class Recording:
         """Nothing could be written: say what goes if the process ends now, which is what its spool had no room for."""
         unsaved = self.run.unsaved
         if unsaved:
+            why = "had no room" if self.run.vanished is None else "was cut off, or its disk failed"
             warn(
-                f"{_count(unsaved, 'call')} {'is' if unsaved == 1 else 'are'} in no file and not in the spool, which had no room: "
+                f"{_count(unsaved, 'call')} {'is' if unsaved == 1 else 'are'} in no file and not in the spool, which {why}: "
                 f"{'it is' if unsaved == 1 else 'they are'} lost if the process ends before finalize() succeeds"
             )
-        lost = self.run.lost - self._told[1]
+        lost = self.run.lost - (self.run.vanished or 0) - self._told[1]
         if lost > 0:
             self._told = (self._told[0], self._told[1] + lost)
             warn(self._lost_text(lost))
@@ -414,12 +416,12 @@ class Recording:
         from ._core import finish_h5, finish_ranks, replace_profile
         from ._ranks import Team
 
-        metadata = self._metadata()
         path: str | None = None
         team: Team | None = None
 
         def meet(calls: int) -> tuple[str, Profile] | None:
             nonlocal path, team
+            metadata = self._metadata()
             team = Team(link, calls, metadata)
             path = self._next_path(team.calls)
             return None if path is None else (path, self._description(team.describe(metadata)))
@@ -429,7 +431,7 @@ class Recording:
         except BaseException as error:
             own_files: list[str] = []
             self._keep_own(
-                link.rank, error, lambda own: finish_h5(self.run, own, self._description(metadata), own_files, **self._compression())
+                link.rank, error, lambda own: finish_h5(self.run, own, self._description(self._metadata()), own_files, **self._compression())
             )
             if getattr(error, "written", False):  # other ranks are missing, this one is in the file
                 if self.modes is not None:
@@ -440,7 +442,7 @@ class Recording:
         if profile is None or team is None:
             return None
         if path is None:  # no rank has calls that are not in a file
-            profile = replace_profile(profile, metadata=team.describe(metadata))
+            profile = replace_profile(profile, metadata=team.describe(self._metadata()))
             return profile, None, self._gather(team, link, profile, None, need_results)
         if self.modes is not None:
             self.modes.confirm()
@@ -540,12 +542,16 @@ class Recording:
             problems.append(
                 "calls overlap without nesting, so the call graph and exclusive times are left out; " + self._way_out()
             )
-        unmatched, lost = self.run.unmatched - self._told[0], self.run.lost - self._told[1]
+        vanished = self.run.vanished
+        unmatched, lost = self.run.unmatched - self._told[0], self.run.lost - (vanished or 0) - self._told[1]
         self._told = (self._told[0] + unmatched, self._told[1] + lost)
         if unmatched > 0:
             problems.append(f"{_count(unmatched, 'exit')} of regions belonged to no open call")
         if lost > 0:
             problems.append(self._lost_text(lost))
+        if vanished != self._told_vanished:
+            problems.append(self._vanished_text((vanished or 0) - (self._told_vanished or 0)))
+            self._told_vanished = vanished
         dropped = self.run.dropped[0] - self._told_dropped
         self._told_dropped += dropped
         if dropped > 0:
@@ -556,6 +562,12 @@ class Recording:
         if self.modes is not None:
             problems += self.modes.problems()
         return problems
+
+    def _vanished_text(self, calls: int) -> str:
+        what = f"the spool {self.run.spool_path} was cut off, or its disk failed, while calls were recorded"
+        if calls:
+            what += f": {_count(calls, 'call')} that {'was' if calls == 1 else 'were'} in it {'is' if calls == 1 else 'are'} missing"
+        return what + "; from then on calls were in memory only"
 
     def _lost_text(self, calls: int) -> str:
         missing = f"{_count(calls, 'call')} found no memory and {'is' if calls == 1 else 'are'} missing"

@@ -69,9 +69,12 @@ static void drop_ids(sp_profile *profile)
 sp_status sp_collection_columns(sp_collection *collection, unsigned how, int64_t **lane_keys, sp_error *error)
 {
     filling f = {.profile = sp_collection_profile(collection)};
-    const sp_status status = columns_new(&f, sp_collection_run(collection), lane_keys != NULL, error);
+    sp_status status = columns_new(&f, sp_collection_run(collection), lane_keys != NULL, error);
     if (status == SP_OK) {
         if (!sp_collection_walk(collection, how | SP_WALK_TREE, put_calls, &f)) drop_ids(f.profile);
+        status = sp_collection_check(collection, error);
+    }
+    if (status == SP_OK) {
         for (size_t i = 0; i < f.profile->row_count; i++) {
             sp_row *row = &f.profile->rows[i];
             sp_row_statistics_compute(f.profile, row, &row->statistics);

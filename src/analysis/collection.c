@@ -56,6 +56,7 @@ struct sp_collection {
     sp_run *run;
     sp_profile *profile;
     uint32_t number;
+    uint64_t lost_pages, vanished; /* of the run's store when the calls had been chosen; calls that were found to be gone then */
     source *sources;
     size_t source_count;
     source **heap; /* by start, the earliest first */
@@ -148,14 +149,26 @@ static void own_pages(const sp_block *block, const char *readable)
     }
 }
 
+/* Whether the slot was in a page that is gone, and is not counted yet. Where a store gives old calls up there are others like it. */
+static bool has_vanished(const sp_collection *c, sp_slot *slot)
+{
+    if (sp_run_lost_pages(c->run) == 0 || c->run->store->keeps_newest) return false;
+    if (atomic_load_explicit(&slot->start, memory_order_relaxed) != 0) return false;
+    return atomic_exchange_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed) != SP_REGION_DONE;
+}
+
 static bool choose_in_block(sp_collection *c, source *s, sp_block *block)
 {
     if (block->finished) return true; /* collected before, and not confirmed yet */
     const char *readable = readable_of(s, block);
-    if (c->run->inherited && block->memory == SP_BLOCK_STORED) own_pages(block, readable);
+    const bool stored = block->memory == SP_BLOCK_STORED;
+    if (c->run->inherited && stored) own_pages(block, readable);
     for (char *at = block->begin; at < readable; at += s->stride) {
         sp_slot *slot = (sp_slot *)at;
-        if (!is_waiting(slot)) continue;
+        if (!is_waiting(slot)) {
+            if (stored && has_vanished(c, slot)) c->vanished++;
+            continue;
+        }
         const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
         if (end == SP_SLOT_OPEN) {
             if (!remember_open(s, slot)) return false;
@@ -229,6 +242,9 @@ static sp_status choose(sp_collection *c, sp_error *error)
     pthread_mutex_lock(&run->lock);
     /* Open calls that the scanner remembers must not point into blocks that are about to go. */
     for (size_t i = 0; i < c->source_count; i++) sp_log_forget_closed(c->sources[i].log);
+    c->lost_pages = sp_run_lost_pages(run);
+    atomic_fetch_add(&run->vanished, c->vanished);
+    run->collected += c->vanished; /* no collection will have them any more */
     sp_timeline_anchor(&run->timeline, 0);
     const size_t anchors = run->timeline.count;
     c->anchors = malloc((anchors ? anchors : 1) * sizeof *c->anchors);
@@ -273,7 +289,7 @@ static sp_status shape(sp_collection *c, uint32_t rank, sp_error *error)
     for (size_t id = 0; id < c->region_count; id++) rows += c->counts[id] > 0;
     profile->rows = calloc(rows ? rows : 1, sizeof *profile->rows);
     profile->names = calloc(rows ? rows : 1, sizeof *profile->names);
-    c->row_of = malloc((c->region_count + 1) * sizeof *c->row_of);
+    c->row_of = calloc(c->region_count + 1, sizeof *c->row_of); /* a slot that goes while it is read is one of region 0 */
     if (!profile->rows || !profile->names || !c->row_of) return no_memory(error);
     pthread_mutex_lock(&c->run->lock);
     bool made = true;
@@ -303,6 +319,12 @@ static void next_open(source *s)
     s->open_slot = s->next_open < s->open_count ? s->open[s->next_open] : NULL;
 }
 
+static void leave_open(source *s)
+{
+    s->next_open++;
+    next_open(s);
+}
+
 /* Go on with the next block that has calls; false: there is none. */
 static bool next_block(const sp_collection *c, source *s)
 {
@@ -322,12 +344,14 @@ static inline bool source_seek(const sp_collection *c, source *s, char *at)
     for (;; at = s->at) {
         for (; at < s->readable; at += s->stride) {
             const sp_slot *slot = (const sp_slot *)at;
-            if (!is_waiting(slot)) continue;
+            if (!is_waiting(slot)) {
+                if (__builtin_expect(slot == s->open_slot, 0)) leave_open(s); /* its page has gone meanwhile */
+                continue;
+            }
             s->until = atomic_load_explicit(&slot->end, memory_order_relaxed);
             s->is_open = slot == s->open_slot;
             if (__builtin_expect(s->is_open, 0)) {
-                s->next_open++;
-                next_open(s);
+                leave_open(s);
                 if (!c->last) continue;
                 s->until = c->now;
             } else if (s->until == SP_SLOT_ABANDONED) {
@@ -677,6 +701,12 @@ sp_run *sp_collection_run(const sp_collection *c)
     return c->run;
 }
 
+sp_status sp_collection_check(const sp_collection *c, sp_error *error)
+{
+    if (sp_run_lost_pages(c->run) == c->lost_pages) return SP_OK;
+    return sp_fail(error, SP_ERR_IO, "the spool was cut off, or its disk failed, while calls were taken from it");
+}
+
 uint32_t sp_collection_number(const sp_collection *c)
 {
     return c->number;
@@ -697,11 +727,9 @@ static void mark_source(source *s, bool reported)
         const char *readable = readable_of(s, block);
         for (char *at = block->begin; at < readable; at += s->stride) {
             sp_slot *slot = (sp_slot *)at;
-            if (!is_waiting(slot)) continue;
-            if (next < s->open_count && s->open[next] == slot) {
-                next++;
-                continue;
-            }
+            const bool was_open = next < s->open_count && s->open[next] == slot;
+            next += was_open;
+            if (was_open || !is_waiting(slot)) continue;
             const bool abandoned = atomic_load_explicit(&slot->end, memory_order_relaxed) == SP_SLOT_ABANDONED;
             const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
             atomic_store_explicit(&slot->region, reported || abandoned ? SP_REGION_DONE : region | SP_REGION_KEPT,

@@ -59,6 +59,9 @@ sp_profile *sp_collection_profile(const sp_collection *collection);
 
 sp_run *sp_collection_run(const sp_collection *collection);
 
+/* After a walk: SP_ERR_IO if calls went with pages of the run's store since they were chosen. The next collection has what is left. */
+sp_status sp_collection_check(const sp_collection *collection, sp_error *error);
+
 /* The number under which the run's store knows it. */
 uint32_t sp_collection_number(const sp_collection *collection);
 

@@ -305,7 +305,7 @@ void sp_log_forget_closed(sp_log *log)
 {
     size_t kept = 0;
     for (size_t i = 0; i < log->scan_open_count; i++) {
-        if (atomic_load_explicit(&log->scan_open[i]->end, memory_order_acquire) == SP_SLOT_OPEN) {
+        if (sp_slot_is_open(log->scan_open[i])) {
             log->scan_open[kept++] = log->scan_open[i];
         }
     }
@@ -324,7 +324,7 @@ static void scan_slots(sp_log *log, char *from, char *to)
         /* A forked child sees in full blocks what its parent has marked since. */
         const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_ID;
         if (region < region_count) regions[region]->entries++;
-        if (atomic_load_explicit(&slot->end, memory_order_acquire) == SP_SLOT_OPEN) remember_open(log, slot);
+        if (sp_slot_is_open(slot)) remember_open(log, slot);
     }
     run->scanned += scanned;
 }
@@ -552,10 +552,15 @@ static bool is_saved(const sp_run *run, const sp_block *block, const sp_slot *sl
     return block->memory == SP_BLOCK_STORED && region < run->regions_noted && slot->task < tasks;
 }
 
+uint64_t sp_run_lost_pages(const sp_run *run)
+{
+    return run->store ? run->store->operations->lost(run->store) : 0;
+}
+
 static uint64_t log_unsaved(const sp_log *log, int64_t tasks)
 {
     const sp_run *run = log->run;
-    const bool known = (size_t)log->row->index <= run->rows_noted;
+    const bool known = sp_run_lost_pages(run) == 0 && (size_t)log->row->index <= run->rows_noted;
     const char *next = atomic_load_explicit(&log->next, memory_order_acquire);
     uint64_t unsaved = 0;
     for (const sp_block *block = log->head; block; block = atomic_load_explicit(&block->next, memory_order_acquire)) {
@@ -580,7 +585,7 @@ uint64_t sp_run_unsaved(sp_run *run)
     pthread_mutex_lock(&run->lock);
     size_t pages = 0;
     while (pages < run->task_page_count && run->task_page_stored[pages]) pages++;
-    if (run->sums) unsaved = sp_run_totals_left(run, true);
+    if (run->sums) unsaved = sp_run_totals_left(run, sp_run_lost_pages(run) == 0);
     for (const sp_log *log = run->sums ? NULL : run->logs; log; log = log->next_of_run) unsaved += log_unsaved(log, (int64_t)(pages * SP_TASKS_PER_PAGE));
     pthread_mutex_unlock(&run->lock);
     pthread_mutex_unlock(&run->collecting);
@@ -589,7 +594,7 @@ uint64_t sp_run_unsaved(sp_run *run)
 
 uint64_t sp_run_lost(const sp_run *run)
 {
-    uint64_t lost = atomic_load_explicit(&run->lost, memory_order_relaxed);
+    uint64_t lost = atomic_load_explicit(&run->lost, memory_order_relaxed) + atomic_load_explicit(&run->vanished, memory_order_relaxed);
     for (const sp_log *log = run->logs; log; log = log->next_of_run) {
         lost += atomic_load_explicit(&log->lost, memory_order_relaxed);
     }

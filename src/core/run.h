@@ -94,6 +94,7 @@ struct sp_run {
     size_t values_bytes;                   /* of all chunks */
     _Atomic(uint64_t) unmatched; /* exits that belonged to no open call */
     _Atomic(uint64_t) lost;      /* calls for which there was no memory, of logs that are gone */
+    _Atomic(uint64_t) vanished;  /* calls that went with pages of the store, as far as a collection has met with them */
     sp_run *next_active;         /* registry */
 };
 
@@ -266,7 +267,10 @@ static inline char *sp_block_readable(const sp_block *block, const char *next)
  */
 uint64_t sp_run_unsaved(sp_run *run);
 
-/* Calls that found no memory. With run->lock held. */
+/* Pages that the run's store has lost (store.h). */
+uint64_t sp_run_lost_pages(const sp_run *run);
+
+/* Calls that found no memory, or vanished with it. With run->lock held. */
 uint64_t sp_run_lost(const sp_run *run);
 
 /* Hold forks off while something is half done that a child could not finish. Nests; hold it for no longer than needed. */

@@ -81,6 +81,9 @@ typedef struct sp_store_operations {
     void (*unhold)(sp_store *store);
     /* In a forked child, instead of unhold: what was recorded stays readable and writable, in private; the file is the parent's. */
     void (*inherit)(sp_store *store);
+    /* How many pages of its memory were found to be gone, as its file was cut off or its disk failed. What was there reads as zero from
+     * then on, what comes is in this process only, and nothing can be told to the store any more. */
+    uint64_t (*lost)(const sp_store *store);
     void (*release)(sp_store *store);
 } sp_store_operations;
 

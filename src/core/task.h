@@ -20,6 +20,16 @@ sp_task *sp_run_task_add(sp_run *run, sp_task_kind kind, const char *coro_name);
 #define SP_NO_NUMBER UINT64_MAX
 sp_task *sp_run_task_add_again(sp_run *run, sp_task_kind kind, uint32_t coro_name, uint64_t number);
 
+/* A row of which nothing but its place is known any more. */
+static inline void sp_task_blank(sp_task *task, int32_t index)
+{
+    task->index = index;
+    atomic_store_explicit(&task->thread_index, SP_NO_TASK, memory_order_relaxed);
+    task->coro_name = UINT32_MAX;
+    task->creator_thread = -1;
+    task->creator_task = SP_NO_TASK;
+}
+
 /* The task is older than its row: who made it is not known. */
 static inline void sp_task_forget_creator(sp_task *task)
 {

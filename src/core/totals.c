@@ -31,6 +31,12 @@ static void page_init(sp_total_page *page)
     }
 }
 
+void sp_total_page_blank(sp_total_page *page)
+{
+    page_init(page);
+    page->stored = 1;
+}
+
 static sp_total_page *page_new(sp_run *run, uint32_t row)
 {
     sp_total_page *page = run->spare_pages;

@@ -178,4 +178,7 @@ void sp_run_forget_totals(sp_run *run);
 /* Of a run that goes. */
 void sp_run_free_totals(sp_run *run);
 
+/* Make a page of a store, of zeros, one to which nothing was added. In a signal handler. */
+void sp_total_page_blank(sp_total_page *page);
+
 #endif

@@ -427,7 +427,8 @@ sp_status sp_stream_calls(sp_collection *collection, const sp_chunk_source sourc
                           sp_error *error)
 {
     stream s = {.collection = collection, .sources = sources, .part = part, .writes = true, .error = error};
-    return stream_all(&s, filters, tree, summary);
+    const sp_status status = stream_all(&s, filters, tree, summary);
+    return status == SP_OK ? sp_collection_check(collection, error) : status;
 }
 
 sp_status sp_stream_sums(sp_collection *collection, bool tree, sp_summary_job *summary, sp_error *error)
@@ -437,5 +438,6 @@ sp_status sp_stream_sums(sp_collection *collection, bool tree, sp_summary_job *s
     for (int c = SP_COLUMN_START; c <= SP_COLUMN_END; c++) sources[c] = (sp_chunk_source){.name = "", .chunk = piece};
     stream s = {.collection = collection, .sources = sources, .error = error};
     *summary = (sp_summary_job){.profile = sp_collection_profile(collection)};
-    return stream_all(&s, &(sp_pipeline){0}, tree, summary);
+    const sp_status status = stream_all(&s, &(sp_pipeline){0}, tree, summary);
+    return status == SP_OK ? sp_collection_check(collection, error) : status;
 }

@@ -33,6 +33,16 @@ static void file_is_ready(void *context, int fd, const char *target)
     sp_run_note_file(f->run, sp_collection_number(f->collection), fd, target);
 }
 
+/* How many calls went with the memory of a store is known when the others are chosen. */
+static sp_status tell_vanished(sp_run *run, sp_profile *profile)
+{
+    if (sp_run_lost_pages(run) == 0) return SP_OK;
+    pthread_mutex_lock(&run->lock);
+    const uint64_t lost = sp_run_lost(run);
+    pthread_mutex_unlock(&run->lock);
+    return lost ? sp_profile_set_int(profile, "lost_calls", (int64_t)lost) : SP_OK;
+}
+
 sp_status sp_run_finish(sp_run *run, const sp_finish_options *options, sp_profile **out, sp_error *error)
 {
     finishing f = {.run = run};
@@ -45,6 +55,7 @@ sp_status sp_run_finish(sp_run *run, const sp_finish_options *options, sp_profil
     sp_profile *profile = sp_profile_share(sp_collection_profile(f.collection));
     if (options->description) status = sp_profile_copy_metadata(profile, options->description);
     if (options->description && status == SP_OK && !sp_profile_add_aux(profile, options->description)) status = SP_ERR_NO_MEMORY;
+    if (status == SP_OK) status = tell_vanished(run, profile);
     if (status != SP_OK) status = sp_fail(error, status, "no memory to write %s", options->path);
     if (status == SP_OK && options->last) status = sp_collection_mark_open(f.collection, error);
     if (status == SP_OK && options->write) status = options->write(options->context, f.collection, &hdf5, error);

@@ -66,6 +66,9 @@ _Static_assert(sizeof(sp_spool_header) <= SP_SPOOL_PAGE, "the header takes a pag
 /* Whether it is a spool's header that this program can read. `path` is for the message. */
 sp_status sp_spool_check_header(const sp_spool_header *header, const char *path, sp_error *error);
 
+/* SP_ERR_CORRUPT if pages of the file's mapping were gone when they were looked at (page_guard.h): nothing made of them is to be believed. */
+sp_status sp_spool_check_pages(const _Atomic(uint64_t) *lost, const char *path, sp_error *error);
+
 /* Whether a whole chunk begins at `offset` of the file's first `size` bytes. */
 bool sp_spool_chunk_is_whole(const char *memory, uint64_t size, uint64_t offset);
 

@@ -26,6 +26,7 @@
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
 #include "formats/utf8.h"
+#include "platform/page_guard.h"
 #include "platform/platform.h"
 
 /* A chunk that was found, in the file's own order. */
@@ -59,6 +60,8 @@ typedef struct reader {
     const char *path;
     int file_descriptor;
     char *memory;
+    sp_page_guard *guard;
+    _Atomic(uint64_t) lost; /* pages that were gone when they were looked at: of zeros from then on */
     uint64_t size;
     bool locked; /* by its writer */
     const sp_spool_header *header;
@@ -107,11 +110,19 @@ static sp_status map_file(reader *r, sp_error *error)
         r->memory = NULL;
         return sp_fail_errno(error, SP_ERR_IO, "cannot map the spool %s", r->path);
     }
+    r->guard = sp_page_guard_new(r->memory, (r->size + SP_SPOOL_PAGE - 1) / SP_SPOOL_PAGE * SP_SPOOL_PAGE, &r->lost, NULL, NULL);
     return SP_OK;
+}
+
+sp_status sp_spool_check_pages(const _Atomic(uint64_t) *lost, const char *path, sp_error *error)
+{
+    if (atomic_load(lost) == 0) return SP_OK;
+    return sp_fail(error, SP_ERR_CORRUPT, "the spool %s was cut off, or its disk failed, while it was read", path);
 }
 
 static void unmap_file(reader *r)
 {
+    sp_page_guard_free(r->guard);
     if (r->memory) munmap(r->memory, r->size);
     if (r->file_descriptor >= 0) close(r->file_descriptor);
 }
@@ -907,6 +918,11 @@ sp_status sp_spool_read(const char *path, uint32_t rank, sp_profile **out, sp_sa
     if (status == SP_OK) status = set_metadata(&r, profile, error);
     if (status == SP_OK && sp_mend_texts(profile) != SP_OK) {
         status = sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", path);
+    }
+    sp_error cut;
+    if (sp_spool_check_pages(&r.lost, path, &cut) != SP_OK) { /* whatever came of it */
+        status = SP_ERR_CORRUPT;
+        if (error) *error = cut;
     }
     if (r.run) sp_run_drop(r.run);
     unmap_file(&r);

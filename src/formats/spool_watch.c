@@ -23,6 +23,7 @@
 #include "core/task.h"
 #include "core/totals.h"
 #include "formats/spool_layout.h"
+#include "platform/page_guard.h"
 
 #define LATEST (UINT64_C(1) << 61) /* of ticks and ns; what is later is damage */
 
@@ -63,6 +64,8 @@ struct sp_watch {
     char *path;
     int file;
     char *memory;
+    sp_page_guard *guard;
+    _Atomic(uint64_t) lost; /* pages that were gone when they were looked at */
     uint64_t size;
     uint64_t settled; /* of the file's length: behind it headers may have been under way at the last look */
     sp_spool_header header;
@@ -103,20 +106,30 @@ static bool grow(void **array, size_t *size, size_t wanted, size_t element)
 
 /* ---- the file ---- */
 
+static void unmap_file(sp_watch *w)
+{
+    sp_page_guard_free(w->guard);
+    if (w->memory) munmap(w->memory, w->size);
+}
+
 static sp_status map_more(sp_watch *w, sp_error *error)
 {
     struct stat facts;
     if (fstat(w->file, &facts) != 0) return sp_fail_errno(error, SP_ERR_IO, "cannot read the spool %s", w->path);
-    if (!S_ISREG(facts.st_mode) || facts.st_size < (off_t)SP_SPOOL_PAGE || (uint64_t)facts.st_size < w->size) {
+    if ((uint64_t)facts.st_size < w->size) atomic_fetch_add(&w->lost, 1);
+    const sp_status status = sp_spool_check_pages(&w->lost, w->path, error);
+    if (status != SP_OK) return status;
+    if (!S_ISREG(facts.st_mode) || facts.st_size < (off_t)SP_SPOOL_PAGE) {
         return sp_fail(error, SP_ERR_FOREIGN, "%s is not a spool", w->path);
     }
     const uint64_t size = (uint64_t)facts.st_size / SP_SPOOL_PAGE * SP_SPOOL_PAGE;
     if (size == w->size) return SP_OK;
     char *memory = mmap(NULL, size, PROT_READ, MAP_SHARED, w->file, 0);
     if (memory == MAP_FAILED) return sp_fail_errno(error, SP_ERR_IO, "cannot map the spool %s", w->path);
-    if (w->memory) munmap(w->memory, w->size);
+    unmap_file(w);
     w->memory = memory;
     w->size = size;
+    w->guard = sp_page_guard_new(memory, size, &w->lost, NULL, NULL);
     return SP_OK;
 }
 
@@ -141,6 +154,9 @@ sp_status sp_watch_open(const char *path, sp_watch **out, sp_error *error)
     if (status == SP_OK) status = map_more(w, error);
     if (status == SP_OK) {
         memcpy(&w->header, w->memory, sizeof w->header);
+        status = sp_spool_check_pages(&w->lost, path, error);
+    }
+    if (status == SP_OK) {
         status = sp_spool_check_header(&w->header, path, error);
     }
     if (status != SP_OK) {
@@ -170,7 +186,7 @@ static void free_regions(sp_watch *w)
 void sp_watch_close(sp_watch *w)
 {
     if (w == NULL) return;
-    if (w->memory) munmap(w->memory, w->size);
+    unmap_file(w);
     if (w->file >= 0) close(w->file);
     free_regions(w);
     free(w->strings);
@@ -740,6 +756,8 @@ sp_status sp_watch_look(sp_watch *w, const sp_watched **out, sp_error *error)
     read_journal(w);
     if (w->header.tracks & 4) read_sums(w);
     else read_calls(w);
+    status = sp_spool_check_pages(&w->lost, w->path, error);
+    if (status != SP_OK) return status;
     if (w->failed) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", w->path);
     const int64_t clock = sp_clock_ns();
     const int64_t now = w->seen.alive ? clock : to_ns(w, w->latest);

@@ -22,9 +22,11 @@
 #include <unistd.h>
 
 #include "core/task.h"
+#include "core/totals.h"
 #include "formats/file_bytes.h"
 #include "formats/spool.h"
 #include "formats/spool_layout.h"
+#include "platform/page_guard.h"
 #include "platform/platform.h"
 
 #define HUGE ((size_t)2 << 20)
@@ -50,8 +52,23 @@ typedef struct sp_extent {
     bool full;      /* parked: all of its calls have begun */
     bool spare;     /* dropped, waiting to be taken up again */
     bool shared;    /* a forked child may be reading it in the file */
+    bool live;      /* it has rows that the process goes on with */
+    sp_page_guard *guard; /* of a large one */
     size_t given;   /* bytes of it that were given back to the file system */
 } sp_extent;
+
+typedef struct sp_arena {
+    char *memory;
+    sp_page_guard *guard;
+} sp_arena;
+
+/* Rows in the spool that the process goes on with: what they need to be of use is made again if their page is gone. Never freed before the spool. */
+typedef struct live_rows {
+    struct live_rows *next;
+    _Atomic(char *) rows; /* NULL: not in use any more */
+    sp_chunk_kind kind;
+    uint32_t owner;
+} live_rows;
 
 typedef struct sp_spool {
     sp_store store;
@@ -60,8 +77,11 @@ typedef struct sp_spool {
     uint64_t limit;
     bool ends_with_name;
     bool in_memory; /* the file system is tmpfs */
+    _Atomic(uint64_t) lost; /* pages that were found to be gone: from then on the spool is of no use */
+    _Atomic(live_rows *) live;
     pthread_mutex_t lock; /* all below */
     sp_spool_header *header;
+    sp_page_guard *header_guard;
     uint64_t used;     /* length of the file */
     uint64_t occupied; /* bytes of it that take room: what the limit is about */
     uint64_t sequence;
@@ -70,7 +90,7 @@ typedef struct sp_spool {
     size_t spare_count; /* of the extents */
     size_t park_turn;   /* which extent is parked again next */
     size_t hint;        /* below it the next extent is looked for first */
-    char **arenas; /* the last one is being cut */
+    sp_arena *arenas; /* the last one is being cut */
     size_t arena_count;
     uint64_t arena_offset;
     size_t arena_used;
@@ -178,6 +198,38 @@ static char *map_range(sp_spool *spool, uint64_t offset, size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
+static bool is_lost(const sp_spool *spool)
+{
+    return atomic_load_explicit(&spool->lost, memory_order_relaxed) != 0;
+}
+
+/* For sp_page_guard: a page of zeros takes the place of one that is gone. Calls there are gone too, but rows that are in use must stay usable. */
+static void fill_page(void *context, char *at, char *fresh, size_t page)
+{
+    const sp_spool *spool = context;
+    for (const live_rows *live = atomic_load(&spool->live); live; live = live->next) {
+        const char *rows = atomic_load(&live->rows);
+        const size_t bytes = live->kind == SP_CHUNK_TASKS ? SP_TASKS_PER_PAGE * sizeof(sp_task) : sizeof(sp_total_page);
+        if (rows == NULL || rows >= at + page || rows + bytes <= at) continue;
+        if (live->kind == SP_CHUNK_TOTALS && rows >= at && rows + sizeof(sp_total_page) <= at + page) {
+            sp_total_page_blank((sp_total_page *)(fresh + (rows - at)));
+        }
+        for (uint32_t i = 0; live->kind == SP_CHUNK_TASKS && i < SP_TASKS_PER_PAGE; i++) {
+            const char *row = rows + i * sizeof(sp_task);
+            const char *from = row > at ? row : at, *to = row + sizeof(sp_task) < at + page ? row + sizeof(sp_task) : at + page;
+            sp_task blank = {0};
+            if (from >= to) continue;
+            sp_task_blank(&blank, (int32_t)(live->owner * SP_TASKS_PER_PAGE + i));
+            memcpy(fresh + (from - at), (const char *)&blank + (from - row), (size_t)(to - from));
+        }
+    }
+}
+
+static sp_page_guard *guard_new(sp_spool *spool, char *memory, size_t bytes)
+{
+    return sp_page_guard_new(memory, bytes, &spool->lost, fill_page, spool);
+}
+
 static sp_extent *extent_new(sp_spool *spool)
 {
     if (spool->extent_count == spool->extent_size) {
@@ -205,13 +257,13 @@ static sp_extent *reuse(sp_spool *spool, size_t bytes, bool larger)
 
 static bool arena_new(sp_spool *spool, bool beyond)
 {
-    char **arenas = realloc(spool->arenas, (spool->arena_count + 1) * sizeof *arenas);
+    sp_arena *arenas = realloc(spool->arenas, (spool->arena_count + 1) * sizeof *arenas);
     if (arenas == NULL) return false;
     spool->arenas = arenas;
     const uint64_t offset = extend(spool, ARENA_BYTES, beyond);
     char *memory = offset ? map_range(spool, offset, ARENA_BYTES) : NULL;
     if (memory == NULL) return false;
-    arenas[spool->arena_count++] = memory;
+    arenas[spool->arena_count++] = (sp_arena){memory, guard_new(spool, memory, ARENA_BYTES)};
     spool->arena_offset = offset;
     spool->arena_used = 0;
     return true;
@@ -222,7 +274,7 @@ static sp_extent *cut(sp_spool *spool, size_t bytes, bool beyond)
     sp_extent *extent = extent_new(spool);
     if (extent == NULL) return NULL;
     if ((spool->arena_count == 0 || spool->arena_used + bytes > ARENA_BYTES) && !arena_new(spool, beyond)) return NULL;
-    *extent = (sp_extent){.memory = spool->arenas[spool->arena_count - 1] + spool->arena_used,
+    *extent = (sp_extent){.memory = spool->arenas[spool->arena_count - 1].memory + spool->arena_used,
                           .offset = spool->arena_offset + spool->arena_used, .bytes = bytes, .small = true};
     spool->arena_used += bytes;
     spool->extent_count++;
@@ -269,7 +321,7 @@ static sp_extent *map_large(sp_spool *spool, size_t bytes, bool beyond)
     /* One call makes all pages writable; a fault for each would cost the recording thread more. */
     (void)madvise(memory, bytes, MADV_POPULATE_WRITE);
 #endif
-    *extent = (sp_extent){.memory = memory, .offset = offset, .bytes = bytes};
+    *extent = (sp_extent){.memory = memory, .offset = offset, .bytes = bytes, .guard = guard_new(spool, memory, bytes)};
     spool->extent_count++;
     return extent;
 }
@@ -319,6 +371,28 @@ static sp_extent *extent_of(sp_spool *spool, const void *memory)
     return NULL;
 }
 
+/* With the lock. */
+static bool live_add(sp_spool *spool, sp_chunk_kind kind, uint32_t owner, char *rows)
+{
+    live_rows *live = calloc(1, sizeof *live);
+    sp_extent *extent = extent_of(spool, rows);
+    if (live == NULL || extent == NULL) {
+        free(live);
+        return false;
+    }
+    extent->live = true;
+    *live = (live_rows){.next = atomic_load(&spool->live), .rows = rows, .kind = kind, .owner = owner};
+    atomic_store(&spool->live, live);
+    return true;
+}
+
+static void live_end(sp_spool *spool, const char *rows)
+{
+    for (live_rows *live = atomic_load(&spool->live); live; live = live->next) {
+        if (atomic_load(&live->rows) == rows) atomic_store(&live->rows, NULL);
+    }
+}
+
 /* ---- the store's operations ---- */
 
 /* A shared mapping: the pages stay in the page cache, and on disk; only this process lets go of them. */
@@ -347,7 +421,7 @@ static void park_again(sp_spool *spool)
 static void spool_park(sp_store *store, void *memory, size_t bytes)
 {
     sp_spool *spool = (sp_spool *)store;
-    if (bytes < SMALL_LIMIT || spool->inherited) return;
+    if (bytes < SMALL_LIMIT || spool->inherited || is_lost(spool)) return; /* pages in the place of lost ones are nowhere else */
     pthread_mutex_lock(&spool->lock);
     sp_extent *extent = extent_of(spool, memory);
     if (extent) extent->full = true;
@@ -358,7 +432,7 @@ static void spool_park(sp_store *store, void *memory, size_t bytes)
 
 static bool is_ours_to_change(const sp_spool *spool)
 {
-    return !spool->inherited && !spool->finished;
+    return !spool->inherited && !spool->finished && !is_lost(spool);
 }
 
 /* Pages of the extent become a hole of the file: they read as zero. */
@@ -388,6 +462,7 @@ static void drop_large(sp_spool *spool, sp_extent *extent)
         spool->occupied -= extent->given;
         mark_gone(spool, extent);
     }
+    sp_page_guard_free(extent->guard);
     munmap(extent->memory, extent->bytes);
     *extent = spool->extents[--spool->extent_count];
 }
@@ -399,6 +474,8 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
     pthread_mutex_lock(&spool->lock);
     sp_extent *extent = extent_of(spool, memory);
     if (extent) {
+        if (extent->live) live_end(spool, memory);
+        extent->live = false;
         if (extent->small) {
             mark_gone(spool, extent);
             extent->spare = is_ours_to_change(spool) && !extent->shared;
@@ -449,7 +526,7 @@ static bool journal_room(sp_spool *spool, sp_note_kind kind, size_t bytes)
     const size_t wanted = bytes > JOURNAL_BYTES / 4 ? bytes + JOURNAL_BYTES : JOURNAL_BYTES - sizeof(sp_chunk_header);
     sp_chunk_header *header = chunk_new(spool, SP_CHUNK_JOURNAL, 0, 0, wanted);
     if (header == NULL) return false;
-    if (spool->journal) let_go(spool->journal, spool->journal_bytes);
+    if (spool->journal && !is_lost(spool)) let_go(spool->journal, spool->journal_bytes);
     spool->journal = (char *)(header + 1);
     spool->journal_used = 0;
     spool->journal_bytes = header->bytes - sizeof *header;
@@ -487,7 +564,7 @@ static bool put_note(sp_spool *spool, sp_note_kind kind, uint32_t index, const v
     const size_t bytes = note_bytes(sizes, count);
     if (kind == SP_NOTE_FULL && spool->full) return true;
     spool->full |= kind == SP_NOTE_FULL;
-    const bool room = bytes && !spool->finished && !spool->inherited && journal_room(spool, kind, bytes);
+    const bool room = bytes && is_ours_to_change(spool) && journal_room(spool, kind, bytes);
     if (room) {
         write_note((sp_note_header *)(spool->journal + spool->journal_used), bytes, kind, index, parts, sizes, count);
         spool->journal_used += bytes;
@@ -511,10 +588,15 @@ static size_t spool_note_at(sp_store *store, void *memory, size_t room, size_t u
     sp_spool *spool = (sp_spool *)store;
     const size_t bytes = note_bytes(sizes, count);
     pthread_mutex_lock(&spool->lock);
-    const bool fits = bytes && bytes <= room - used && !spool->finished && !spool->inherited;
+    const bool fits = bytes && bytes <= room - used && is_ours_to_change(spool);
     if (fits) write_note((sp_note_header *)((char *)memory + used), bytes, kind, 0, parts, sizes, count);
     pthread_mutex_unlock(&spool->lock);
     return fits ? used + bytes : 0;
+}
+
+static uint64_t spool_lost(const sp_store *store)
+{
+    return atomic_load(&((const sp_spool *)store)->lost);
 }
 
 static uint64_t spool_sequence(const sp_store *store, const void *memory)
@@ -529,7 +611,9 @@ static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint
     void *memory = NULL;
     pthread_mutex_lock(&spool->lock);
     errno = EBADF;
-    sp_chunk_header *header = spool->finished || spool->inherited ? NULL : chunk_new(spool, kind, owner, stride, *bytes);
+    sp_chunk_header *header = is_ours_to_change(spool) ? chunk_new(spool, kind, owner, stride, *bytes) : NULL;
+    const bool lives = kind == SP_CHUNK_TASKS || kind == SP_CHUNK_TOTALS;
+    if (header && lives && !live_add(spool, kind, owner, (char *)(header + 1))) header = NULL;
     if (header) {
         memory = header + 1;
         *bytes = header->bytes - sizeof *header;
@@ -544,13 +628,23 @@ static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint
 static void spool_free(sp_spool *spool)
 {
     for (size_t i = 0; i < spool->extent_count; i++) {
-        if (!spool->extents[i].small) munmap(spool->extents[i].memory, spool->extents[i].bytes);
+        if (spool->extents[i].small) continue;
+        sp_page_guard_free(spool->extents[i].guard);
+        munmap(spool->extents[i].memory, spool->extents[i].bytes);
     }
-    for (size_t i = 0; i < spool->arena_count; i++) munmap(spool->arenas[i], ARENA_BYTES);
+    for (size_t i = 0; i < spool->arena_count; i++) {
+        sp_page_guard_free(spool->arenas[i].guard);
+        munmap(spool->arenas[i].memory, ARENA_BYTES);
+    }
+    sp_page_guard_free(spool->header_guard);
     if (spool->header) munmap(spool->header, SP_SPOOL_PAGE);
     if (spool->copied) munmap(spool->copied, SP_SPOOL_PAGE);
     if (spool->file >= 0) close(spool->file);
     pthread_mutex_destroy(&spool->lock);
+    for (live_rows *live = atomic_load(&spool->live), *next; live; live = next) {
+        next = live->next;
+        free(live);
+    }
     free(spool->extents);
     free(spool->arenas);
     free(spool->path);
@@ -609,7 +703,7 @@ static void spool_inherit(sp_store *store);
 static const sp_store_operations operations = {
     .map = spool_map, .park = spool_park, .drop = spool_drop, .can_drop = spool_can_drop, .thin = spool_thin,
     .note = spool_note, .note_at = spool_note_at, .sequence = spool_sequence, .hold = spool_hold,
-    .unhold = spool_unhold, .inherit = spool_inherit, .release = spool_release};
+    .unhold = spool_unhold, .inherit = spool_inherit, .lost = spool_lost, .release = spool_release};
 
 /* ---- making and ending a spool ---- */
 
@@ -705,6 +799,7 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
         unlink(options->path);
         goto failed;
     }
+    spool->header_guard = guard_new(spool, (char *)spool->header, SP_SPOOL_PAGE);
     void *shared = mmap(NULL, SP_SPOOL_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared != MAP_FAILED) spool->copied = shared;
     struct statfs system;
@@ -772,13 +867,13 @@ static void spool_inherit(sp_store *store)
         if (extent->small) continue;
         /* A full block is not written to any more, but for the ends of calls that are open: it need not be copied. */
         char *memory = MAP_FAILED;
-        if (extent->full) {
+        if (extent->full && !is_lost(spool)) {
             memory = mmap(extent->memory, extent->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
                           spool->file, (off_t)extent->offset);
         }
         if (memory == MAP_FAILED) make_private(extent->memory, extent->bytes);
     }
-    for (size_t i = 0; i < spool->arena_count; i++) make_private(spool->arenas[i], ARENA_BYTES);
+    for (size_t i = 0; i < spool->arena_count; i++) make_private(spool->arenas[i].memory, ARENA_BYTES);
     tell_copied(spool);
     close(spool->file);
     spool->file = -1;

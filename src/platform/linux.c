@@ -148,6 +148,7 @@ bool sp_platform_start_thread(pthread_t *thread, void *(*work)(void *), void *ar
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* ours, for pages that are gone (page_guard.h): blocked, it would end the process */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const bool started = pthread_create(thread, NULL, work, argument) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

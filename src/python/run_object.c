@@ -528,6 +528,14 @@ static PyObject *run_lost(PyObject *self, void *closure)
     return PyLong_FromUnsignedLongLong(lost);
 }
 
+static PyObject *run_vanished(PyObject *self, void *closure)
+{
+    (void)closure;
+    const sp_run *run = ((sp_run_object *)self)->run;
+    if (sp_run_lost_pages(run) == 0) Py_RETURN_NONE;
+    return PyLong_FromUnsignedLongLong(atomic_load(&run->vanished));
+}
+
 static PyObject *run_limited(PyObject *self, void *closure)
 {
     (void)closure;
@@ -586,7 +594,9 @@ static PyGetSetDef run_getset[] = {
     {"uncollected", run_uncollected, NULL, "Entries that no collection has taken, open ones included.", NULL},
     {"confirmed", run_confirmed, NULL, "Calls that are in a file.", NULL},
     {"unreported", run_unreported, NULL, "Whether calls would be lost if the run went now.", NULL},
-    {"lost", run_lost, NULL, "Calls for which there was no memory.", NULL},
+    {"lost", run_lost, NULL, "Calls for which there was no memory, and those that vanished.", NULL},
+    {"vanished", run_vanished, NULL,
+     "Calls that were in the spool when it was cut off or its disk failed, as far as a collection met with them; None: it is whole.", NULL},
     {"limited", run_limited, NULL, "Whether recording stopped because the spool had reached its limit.", NULL},
     {"dropped", run_dropped, NULL, "Calls that went to keep newer ones, and until when (ns; 0: none).", NULL},
     {"unsaved", run_unsaved, NULL, "Calls that have ended, are in no file, and not in the spool for want of room.", NULL},

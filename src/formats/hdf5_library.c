@@ -173,7 +173,7 @@ static herr_t driver_write(H5FD_t *public, H5FD_mem_t type, hid_t dxpl, haddr_t 
                            const void *buffer)
 {
     driver_file *file = (driver_file *)public;
-    if (file->io->elsewhere && type == H5FD_MEM_DRAW) { /* at the file's end it makes the file no longer: driver_truncate does */
+    if (file->io->elsewhere && buffer == file->io->elsewhere) { /* at the file's end it makes the file no longer: driver_truncate does */
         file->io->place = address;
         file->io->size = size;
         return 0;

@@ -30,7 +30,9 @@ void sp_hdf5_leave(sp_hdf5_session *session);
 typedef struct sp_hdf5_io {
     int fd;
     int problem; /* errno of the first read or write that failed */
-    bool elsewhere;      /* raw data is not written, only given a place: somebody else writes it there */
+    /* Data that comes from here is not written, only given a place: somebody else writes it there. All else is; the library calls parts
+     * of its metadata raw data too, and writes them when its cache is full. */
+    const void *elsewhere;
     uint64_t place, size; /* of the raw data that was last placed so, and how much there was of it */
 } sp_hdf5_io;
 

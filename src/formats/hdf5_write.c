@@ -606,11 +606,11 @@ static void put_remote_events(writer *w)
             new_dataset(w, group, column_datasets[c], H5T_STD_I64LE, layout->calls, sizeof(int64_t), 0, &chunk);
         for (uint64_t i = 0; i < layout->chunks && !failed(w); i++, next++) {
             const hsize_t offset = i * chunk;
-            *w->io = (sp_hdf5_io){.fd = w->io->fd, .problem = w->io->problem, .elsewhere = true};
+            *w->io = (sp_hdf5_io){.fd = w->io->fd, .problem = w->io->problem, .elsewhere = nothing};
             const herr_t put = H5Dwrite_chunk(dataset, H5P_DEFAULT, next->skipped, &offset, next->size, nothing);
             if (put < 0 || w->io->size != next->size) fail_hdf5(w, column_datasets[c]);
             next->place = w->io->place;
-            w->io->elsewhere = false;
+            w->io->elsewhere = NULL;
         }
         if (dataset >= 0) H5Dclose(dataset);
     }

@@ -379,6 +379,14 @@ static void chunks_and_ranks_need_not_meet(void **state)
     }
 }
 
+/* So many that the library throws pages of its metadata out of its cache while they get their places: those are written for real. */
+static void metadata_is_whole_however_many_chunks_there_are(void **state)
+{
+    const shape s = {2, 20000, true};
+    const sp_hdf5_options options = {.compression = SP_COMPRESSION_NONE, .level = -1, .chunk_size = 1};
+    check_world(3, &s, &options);
+}
+
 /* The rows of the file as the ranks' calls have them in columns: times, ids, statistics, percentiles, open calls. */
 static void check_recorded(int size, const shape *s, nesting how, const sp_hdf5_options *options)
 {
@@ -544,6 +552,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_is_in_the_file),
         cmocka_unit_test(chunks_and_ranks_need_not_meet),
+        cmocka_unit_test(metadata_is_whole_however_many_chunks_there_are),
         cmocka_unit_test(calls_go_from_the_logs_of_all_ranks_into_the_file),
         cmocka_unit_test(chunks_wait_outside_of_memory),
         cmocka_unit_test(every_rank_hears_of_the_file_before_it_is_there),

@@ -12,6 +12,18 @@
 
 #define LZF_STACK ((size_t)2 << 20)
 
+/* What a chunk of one number over and over was encoded to: columns of threads, tasks and awaiting, and parents of roots, are full of them. */
+#define UNIFORM_KEPT 4
+#define UNIFORM_BYTES 1024
+
+typedef struct uniform {
+    sp_pipeline pipeline;
+    uint64_t number;
+    size_t size, encoded_size; /* 0: nothing is kept here */
+    uint32_t skipped;
+    uint8_t encoded[UNIFORM_BYTES];
+} uniform;
+
 struct sp_coder {
     struct libdeflate_compressor *deflate;
     int deflate_level;
@@ -21,6 +33,8 @@ struct sp_coder {
     ZSTD_DCtx *unzstd;
     uint8_t *scratch;
     size_t scratch_size;
+    uniform uniforms[UNIFORM_KEPT]; /* taken in turn */
+    unsigned uniform_turn;
 };
 
 sp_coder *sp_coder_new(void)
@@ -288,8 +302,8 @@ static bool codec_decode(sp_coder *coder, int filter, const void *in, size_t siz
     return lzf_decompress(in, (unsigned)size, out, (unsigned)out_size) == out_size;
 }
 
-sp_status sp_chunk_encode(sp_coder *coder, const sp_pipeline *pipeline, void *raw, size_t size, void *out,
-                          size_t *out_size, uint32_t *skipped)
+static sp_status encode(sp_coder *coder, const sp_pipeline *pipeline, void *raw, size_t size, void *out, size_t *out_size,
+                        uint32_t *skipped)
 {
     const void *data = raw;
     *skipped = 0;
@@ -314,6 +328,52 @@ sp_status sp_chunk_encode(sp_coder *coder, const sp_pipeline *pipeline, void *ra
     memcpy(out, data, size);
     *out_size = size;
     return SP_OK;
+}
+
+static bool is_uniform(const sp_pipeline *pipeline, const char *raw, size_t size)
+{
+    const size_t element = sizeof(uint64_t);
+    return pipeline->element == element && size > element && size % element == 0 && memcmp(raw, raw + element, size - element) == 0;
+}
+
+static bool is_alike(const sp_pipeline *a, const sp_pipeline *b)
+{
+    return a->count == b->count && a->level == b->level && memcmp(a->filters, b->filters, (size_t)a->count * sizeof *a->filters) == 0;
+}
+
+static const uniform *find_uniform(const sp_coder *coder, const sp_pipeline *pipeline, uint64_t number, size_t size)
+{
+    for (const uniform *u = coder->uniforms; u < coder->uniforms + UNIFORM_KEPT; u++) {
+        if (u->encoded_size && u->number == number && u->size == size && is_alike(&u->pipeline, pipeline)) return u;
+    }
+    return NULL;
+}
+
+static void keep_uniform(sp_coder *coder, const sp_pipeline *pipeline, uint64_t number, size_t size, const void *encoded,
+                         size_t encoded_size, uint32_t skipped)
+{
+    if (encoded_size > UNIFORM_BYTES) return;
+    uniform *u = &coder->uniforms[coder->uniform_turn++ % UNIFORM_KEPT];
+    *u = (uniform){.pipeline = *pipeline, .number = number, .size = size, .encoded_size = encoded_size, .skipped = skipped};
+    memcpy(u->encoded, encoded, encoded_size);
+}
+
+sp_status sp_chunk_encode(sp_coder *coder, const sp_pipeline *pipeline, void *raw, size_t size, void *out, size_t *out_size,
+                          uint32_t *skipped)
+{
+    uint64_t number;
+    if (!is_uniform(pipeline, raw, size)) return encode(coder, pipeline, raw, size, out, out_size, skipped);
+    memcpy(&number, raw, sizeof number);
+    const uniform *kept = find_uniform(coder, pipeline, number, size);
+    if (kept) {
+        memcpy(out, kept->encoded, kept->encoded_size);
+        *out_size = kept->encoded_size;
+        *skipped = kept->skipped;
+        return SP_OK;
+    }
+    const sp_status status = encode(coder, pipeline, raw, size, out, out_size, skipped);
+    if (status == SP_OK) keep_uniform(coder, pipeline, number, size, out, *out_size, *skipped);
+    return status;
 }
 
 /* Undo the checksum: it is right, and its 4 bytes are cut off. */

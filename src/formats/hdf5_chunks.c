@@ -36,10 +36,11 @@ typedef struct spare {
 typedef struct slab {
     struct slab *next;
     int64_t *memory;
-    size_t used;
+    size_t bytes, used;
     bool huge;
 } slab;
 
+#define FIRST_SLAB_BYTES ((size_t)8 << 20)
 #define SLAB_BYTES ((size_t)4 << 20)
 
 struct sp_chunk_writer {
@@ -58,7 +59,7 @@ struct sp_chunk_writer {
     job jobs[WORKERS_MAX + JOBS_AHEAD];
     spare *spares;
     slab *slabs;
-    size_t slab_bytes;
+    size_t first_slab; /* bytes */
 };
 
 /* -- pieces -- */
@@ -218,7 +219,7 @@ static void writer_free(sp_chunk_writer *writer)
     while (writer->slabs) {
         slab *one = writer->slabs;
         writer->slabs = one->next;
-        if (one->huge) sp_column_free(one->memory, writer->slab_bytes / sizeof(int64_t));
+        if (one->huge) sp_column_free(one->memory, one->bytes / sizeof(int64_t));
         else free(one->memory);
         free(one);
     }
@@ -237,8 +238,7 @@ sp_chunk_writer *sp_chunk_writer_new(const sp_pipeline *filters, size_t largest,
     writer->filters = *filters;
     writer->largest = ((largest > sizeof(spare) ? largest : sizeof(spare)) + 63) | 64;
     writer->largest &= ~(size_t)63; /* an odd number of cache lines: columns filled side by side share no set */
-    writer->slab_bytes = pieces < SLAB_BYTES / writer->largest ? writer->largest * (size_t)(pieces + 1) : SLAB_BYTES;
-    if (writer->slab_bytes < writer->largest) writer->slab_bytes = writer->largest;
+    writer->first_slab = pieces < FIRST_SLAB_BYTES / writer->largest ? writer->largest * (size_t)(pieces + 1) : FIRST_SLAB_BYTES;
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->queued, NULL);
     pthread_cond_init(&writer->made, NULL);
@@ -263,7 +263,9 @@ static slab *slab_new(sp_chunk_writer *writer)
     slab *one = malloc(sizeof *one);
     if (one == NULL) return NULL;
     *one = (slab){.next = writer->slabs, .huge = writer->slabs != NULL};
-    one->memory = one->huge ? sp_column_alloc(writer->slab_bytes / sizeof(int64_t)) : malloc(writer->slab_bytes);
+    one->bytes = one->huge ? SLAB_BYTES : writer->first_slab;
+    if (one->bytes < writer->largest) one->bytes = writer->largest;
+    one->memory = one->huge ? sp_column_alloc(one->bytes / sizeof(int64_t)) : malloc(one->bytes);
     if (one->memory == NULL) {
         free(one);
         return NULL;
@@ -280,7 +282,7 @@ void *sp_chunk_writer_buffer(sp_chunk_writer *writer)
         writer->spares = writer->spares->next;
     } else {
         slab *from = writer->slabs;
-        if (from == NULL || from->used + writer->largest > writer->slab_bytes) from = slab_new(writer);
+        if (from == NULL || from->used + writer->largest > from->bytes) from = slab_new(writer);
         if (from) {
             buffer = (char *)from->memory + from->used;
             from->used += writer->largest;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "analysis/path_summary.h"
+#include "formats/chunk_codec.h"
 #include "formats/hdf5.h"
 #include "formats/json_text.h"
 #include "formats/utf8.h"
@@ -142,6 +143,37 @@ static void long_columns_come_back(void **state)
     sp_profile_release(profile);
 }
 
+/* A coder keeps what a chunk of one number became: it must never take it for another. */
+static void a_chunk_of_one_number_is_what_a_new_coder_makes_of_it(void **state)
+{
+    enum { LARGEST = 4096 };
+    int64_t raw[LARGEST], decoded[LARGEST];
+    uint8_t *out = malloc(sp_encoded_bound(sizeof raw)), *expected = malloc(sp_encoded_bound(sizeof raw));
+    sp_coder *coder = sp_coder_new();
+    for (unsigned i = 0; i < 96; i++) { /* numbers, sizes, filters and levels in turn, each several times */
+        const int64_t number = (int64_t)(i % 6) - 1;
+        const size_t count = i % 4 == 3 ? LARGEST / 2 : LARGEST, size = count * sizeof *raw;
+        const sp_pipeline pipeline = {.count = 2, .filters = {SP_FILTER_SHUFFLE, i % 3 ? SP_FILTER_DEFLATE : SP_FILTER_ZSTD},
+                                      .level = i % 3 == 2 ? SP_LEVEL_QUICK : 1 + (int)(i / 24), .element = sizeof *raw};
+        size_t used = 0, wanted = 0;
+        uint32_t skipped = 1, wanted_skipped = 1;
+        sp_coder *fresh = sp_coder_new();
+        for (size_t k = 0; k < count; k++) raw[k] = number;
+        if (i % 5 == 4) raw[count - 1]++; /* which is not one number over and over */
+        assert_int_equal(sp_chunk_encode(fresh, &pipeline, memcpy(decoded, raw, size), size, expected, &wanted, &wanted_skipped), SP_OK);
+        assert_int_equal(sp_chunk_encode(coder, &pipeline, memcpy(decoded, raw, size), size, out, &used, &skipped), SP_OK);
+        assert_int_equal(used, wanted);
+        assert_int_equal(skipped, wanted_skipped);
+        assert_memory_equal(out, expected, wanted);
+        assert_int_equal(sp_chunk_decode(coder, &pipeline, out, used, skipped, decoded, size), SP_OK);
+        assert_memory_equal(decoded, raw, size);
+        sp_coder_free(fresh);
+    }
+    sp_coder_free(coder);
+    free(out);
+    free(expected);
+}
+
 static void a_name_that_is_no_utf8_is_repaired(void **state)
 {
     sp_profile *profile = small_profile(), *back;
@@ -230,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_profile_comes_back),
         cmocka_unit_test(long_columns_come_back),
+        cmocka_unit_test(a_chunk_of_one_number_is_what_a_new_coder_makes_of_it),
         cmocka_unit_test(a_summary_has_the_sums_by_path),
         cmocka_unit_test(a_name_that_is_no_utf8_is_repaired),
         cmocka_unit_test(damage_is_named),

@@ -530,3 +530,74 @@ print(sp.load("p.h5")["a"].num_calls)
 @pytest.mark.parametrize("compression", ["none", "lzf", "gzip", "zstd"])
 def test_a_thread_with_a_small_stack_can_write(python, compression):
     assert python(ON_A_SMALL_STACK, compression).stdout == "20000\n"
+
+
+RECORD = """
+import os, random, sys
+from scope_profiler import ProfileManager, _core
+
+if sys.argv[2] == "one":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+_core._manual_clock(1_000_000)
+ProfileManager.setup(output=sys.argv[1], track_async=True)
+regions = [ProfileManager.region(name) for name in "abcd"]
+rng = random.Random(1)
+
+
+def enter(depth):
+    while rng.random() < 0.7:
+        with rng.choice(regions):
+            _core._advance_clock(rng.randrange(1000))
+            if depth < 4:
+                enter(depth + 1)
+        _core._advance_clock(rng.randrange(5))
+
+
+for _ in range(2_000):
+    enter(0)
+ProfileManager.finalize(verbose=False)
+"""
+
+#: pthread_create fails for threads of the library.
+REFUSE_THREADS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument)
+{
+    Dl_info where;
+    void *real = dlsym(RTLD_NEXT, "pthread_create");
+    if (dladdr((void *)start, &where) && strstr(where.dli_fname, "_core.")) return EAGAIN;
+    return ((int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))real)(thread, attributes, start, argument);
+}
+"""
+
+
+def stored(path):
+    """Every chunk of calls, and the sums of them, as they are in the file."""
+    with h5py.File(path) as file:
+        chunks = {}
+        for name, dataset in file["events"].items():
+            places = [dataset.id.get_chunk_info(i) for i in range(dataset.id.get_num_chunks())]
+            chunks[name] = [(info.byte_offset, dataset.id.read_direct_chunk(info.chunk_offset)) for info in places]
+        sums = {name: dataset[()].tobytes() for name, dataset in file["summary"].items()}
+        return chunks, sums
+
+
+@pytest.mark.slow
+@pytest.mark.uninstrumented  # a library of its own is loaded first
+@pytest.mark.beside
+def test_a_file_is_the_same_on_one_processor_and_where_no_thread_can_be_started(tmp_path):
+    source, library = tmp_path / "refuse.c", tmp_path / "refuse.so"
+    source.write_text(REFUSE_THREADS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    for processors, preload in ("all", ""), ("one", ""), ("none", str(library)):
+        path = tmp_path / f"{processors}.h5"
+        subprocess.run([sys.executable, "-c", RECORD, str(path), processors], env={**os.environ, "LD_PRELOAD": preload}, check=True)
+    expected = stored(tmp_path / "all.h5")
+    assert len(expected[0]["durations"]) > 10
+    assert stored(tmp_path / "one.h5") == expected
+    assert stored(tmp_path / "none.h5") == expected

@@ -110,7 +110,7 @@ def create_html_report(
     options: dict[str, Any] = {"sort": sort, "charts": include_charts}
     if columns is not None:
         options["columns"] = list(columns)
-    pages = _own_pages(path, [label for label, _ in labelled_runs]) if individual_reports and len(runs) > 1 else []
+    pages = own_pages(path, runs) if individual_reports else []
     together = dict(options, scaling=scaling, axes=_axes(labelled_runs, speedup_x))
     if pages:
         together["links"] = [[label, _address(page)] for (label, _), page in zip(labelled_runs, pages)]
@@ -182,10 +182,12 @@ def _exported(label: str, results: ProfilingResults, include: Patterns, exclude:
     return profile, label, checked_ranks(ranks, results), shown
 
 
-def _own_pages(path: Path, labels: Sequence[str]) -> list[Path]:
-    """Where the page of each run goes."""
+def own_pages(path: Path, runs: Sequence[ProfilingResults]) -> list[Path]:
+    """Where the page of each run goes; a single run has none beside the page."""
+    from scope_profiler._exports import labelled
+
     pages = []
-    for index, label in enumerate(labels):
+    for index, label in enumerate(name for _, name, _ in labelled(runs) if name is not None):
         words = re.sub(r"[^\w.]+", "-", label).strip("-") or "run"
         pages.append(path.with_name(f"{path.stem}-{index}-{words}{path.suffix or '.html'}"))
     return pages

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._core import Recorder, Run
     from .profile_config import ProfilingConfig
 
-__all__ = ["SUFFIX", "open_run", "orphans"]
+__all__ = ["SUFFIX", "open_run"]
 
 SUFFIX = ".spool"
 VARIABLE = "SCOPE_PROFILER_SPOOL"
@@ -61,7 +61,10 @@ def open_run(recorder: Recorder, config: ProfilingConfig, **options: Any) -> Run
         return recorder.open(**options)
     limit, policy = _limit(config)
     if first:
-        _tell_orphans(output)
+        found = _spools_of(output)
+        _tell_orphans(output, [path for path, facts in found if not facts["alive"]])
+        if config.link is None:  # ranks have the same output, and write it together
+            _tell_rivals(output, [facts["pid"] for _, facts in found if facts["alive"] and facts["output"] == output])
     try:
         run = _open_spooled(recorder, output, limit, policy == "newest", {**options, "spool_ends_with_name": config.followed})
     except OSError as error:
@@ -141,11 +144,11 @@ def _open_spooled(recorder: Recorder, output: str, limit: int, newest: bool, opt
             continue
 
 
-# -- what an earlier process left behind -----------------------------------------------------------------------------------
+# -- what other processes have beside the output -----------------------------------------------------------------------------
 
 
-def orphans(output: str) -> list[str]:
-    """The spools beside ``output`` (an absolute path) whose processes are gone, the newest last."""
+def _spools_of(output: str) -> list[tuple[str, dict[str, Any]]]:
+    """The spools beside ``output`` (an absolute path) and what is known of each, the newest last."""
     directory, name = os.path.split(output)
     try:
         entries = os.listdir(directory)
@@ -158,11 +161,10 @@ def orphans(output: str) -> list[str]:
         path = os.path.join(directory, entry)
         try:
             facts = _core.inspect_spool(path)
-            if not facts["alive"]:
-                found.append((os.stat(path).st_mtime_ns, path))
+            found.append((os.stat(path).st_mtime_ns, path, facts))
         except (OSError, ValueError):  # not a spool, or not ours to read
             continue
-    return [path for _, path in sorted(found)]
+    return [(path, facts) for _, path, facts in sorted(found, key=lambda one: one[:2])]
 
 
 _EMPTY_BYTES = 4 << 20  # a spool without calls has about one
@@ -180,9 +182,16 @@ def _is_empty(path: str) -> bool:
     return not (profile.calls or found["damaged_bytes"] or found["incomplete"])
 
 
-def _tell_orphans(output: str) -> None:
+def _tell_rivals(output: str, recording: list[int]) -> None:
+    pids = {*recording} - {os.getpid()}
+    if pids:
+        others = f"process {min(pids)} records" if len(pids) == 1 else f"{len(pids)} other processes record"
+        warn(f"{others} to {output} as well: each that finalizes replaces the file of the one before")
+
+
+def _tell_orphans(output: str, orphans: list[str]) -> None:
     found = []
-    for path in orphans(output):
+    for path in orphans:
         if path in _told:
             continue
         if _is_empty(path):

@@ -217,6 +217,17 @@ def test_report_takes_the_options_of_the_release(profile, tmp_path, capsys, monk
     assert parts_of(tmp_path / "report.html")[0]["options"] == {"sort": "total", "charts": False, "columns": ["region", "calls"]}
 
 
+def test_report_names_every_page_that_it_writes(profile, tmp_path, capsys):
+    target, other = tmp_path / "both.html", tmp_path / "other.h5"
+    other.write_bytes(profile.read_bytes())
+    assert main(["report", str(profile), str(other), "-o", str(target), "--no-charts"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == str(target) and len(printed) == 3
+    assert sorted(printed) == sorted(str(path) for path in tmp_path.glob("both*.html"))
+    assert main(["report", str(profile), str(other), "-o", str(target), "--no-charts", "--no-individual-reports"]) == 0
+    assert capsys.readouterr().out == f"{target}\n"
+
+
 @pytest.mark.parametrize("command", ["view", "report"])
 def test_what_cannot_be_shown_is_told_in_one_line(command, profile, tmp_path, capsys):
     def told(*arguments):

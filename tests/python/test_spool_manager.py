@@ -1,7 +1,10 @@
 """When a run has a spool, where it lies, and when it goes."""
 
+import contextlib
 import os
 import stat
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -381,3 +384,46 @@ sp.finalize(verbose=False)
 assert sp.load("p.0001.h5")["parent"].num_calls == 1_000_005
 """
     )
+
+
+RIVAL = HEAD + """
+with sp.session(output=sys.argv[1], verbose=False):
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def rival(output):
+    """Another process that records to a file, until the end of the block."""
+    process = subprocess.Popen([sys.executable, "-c", RIVAL, str(output)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield process.pid
+    finally:
+        process.communicate("\n", timeout=60)
+
+
+def warnings_of_a_session(pm, output):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pm.session(output=output, verbose=False):
+            pass
+    return [str(warning.message) for warning in caught]
+
+
+def test_a_process_that_records_to_the_same_file_is_told_at_setup(pm, tmp_path):
+    output = tmp_path / "p.h5"
+    with rival(output) as pid:
+        expected = f"process {pid} records to {output} as well: each that finalizes replaces the file of the one before"
+        assert warnings_of_a_session(pm, output) == [expected]
+        assert warnings_of_a_session(pm, tmp_path / "q.h5") == []
+        with rival(output):
+            [text] = warnings_of_a_session(pm, output)
+            assert text.startswith(f"2 other processes record to {output} as well")
+    assert warnings_of_a_session(pm, output) == []
+
+
+def test_a_name_that_goes_on_is_another_file(pm, tmp_path):
+    with rival(tmp_path / "p.h5.more.h5"):
+        assert warnings_of_a_session(pm, tmp_path / "p.h5") == []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scope_profiler.cli.arguments import add_selection, expand_files, load_profile, merge_ranks, require_match
 from scope_profiler.cli.view import open_page, write_page
-from scope_profiler.html_report import COLUMNS, SCALINGS, SORT_KEYS, SPEEDUP_AXES
+from scope_profiler.html_report import COLUMNS, SCALINGS, SORT_KEYS, SPEEDUP_AXES, own_pages
 
 if TYPE_CHECKING:
     from scope_profiler.cli.terminal import Output
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace, output: Output) -> int:
-    """Write the page and print its path."""
+    """Write the page, and one for each of several runs, and print their paths."""
     runs = [load_profile(path) for path in expand_files(arguments.files)]
     require_match(runs, arguments)
     written = write_page(
@@ -52,7 +52,8 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         sort=arguments.sort, columns=arguments.columns, charts_cdn=arguments.charts_cdn, include_charts=not arguments.no_charts,
         individual_reports=not arguments.no_individual_reports, scaling=arguments.scaling, speedup_x=arguments.speedup_x,
     )  # fmt: skip
-    output.line(str(written))
+    for page in [written, *(own_pages(written, runs) if not arguments.no_individual_reports else [])]:
+        output.line(str(page))
     if arguments.show:
         open_page(written)
     return 0

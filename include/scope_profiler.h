@@ -141,7 +141,8 @@ SP_API int64_t sp_now_ns(void);
 /*
  * Start recording into `<prefix>_rank<rank as five digits>.h5`; a NULL prefix is "scope_profile". A default profiler that is
  * active already is replaced: what it has not written is given up. In a Python process whose ProfileManager records, the
- * regions join that run, and no file of their own is written. 0 if it worked.
+ * regions join that run, and no file of their own is written. 0 if it worked. The directory of the file need not be there
+ * yet: sp_finalize() fails as long as it is not.
  */
 SP_API int sp_init(const char *prefix, int rank);
 

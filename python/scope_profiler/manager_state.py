@@ -378,6 +378,9 @@ def _show(results: ProfilingResults, recording: Recording) -> None:
     import sys
 
     try:
+        if recording.files and len(recording.files) == recording.files_before and results.is_root and not len(results):
+            print(f"nothing was recorded since {recording.files[-1]} was written, which is as it was")
+            return
         results.print_summary()
         for note in (recording.open_note, recording.trace_note):
             if results.is_root and note:

@@ -106,6 +106,11 @@ class MPIRegion(CallStatistics):
         """The device times of all calls, rank by rank, s; None if no rank measured any."""
         return self._pool(lambda region: region.gpu_durations)
 
+    @property
+    def await_times(self) -> FloatArray | None:
+        """What the calls spent awaiting, rank by rank, s; None if no rank recorded it."""
+        return self._pool(lambda region: region.await_times)
+
     # -- statistics ------------------------------------------------------------------------------------------------
 
     def _sum(self, index: int) -> int:
@@ -155,6 +160,12 @@ class MPIRegion(CallStatistics):
         """The duration of the last call of the rank that ends latest, s."""
         last = max(self._called(), key=lambda region: region.last_end_time, default=None)
         return 0.0 if last is None else last.last_duration
+
+    @property
+    def total_await_duration(self) -> float | None:
+        """The time that all calls spent awaiting, s; None if no rank recorded it."""
+        totals = [total for region in self._values() if (total := region._await_total_ns()) is not None]
+        return sum(totals) / _NS if totals else None
 
     @property
     def first_start_time(self) -> float:

@@ -489,8 +489,12 @@ class Region(CallStatistics):
     @property
     def total_await_duration(self) -> float | None:
         """The time that all calls spent awaiting, s."""
+        total = self._await_total_ns()
+        return None if total is None else total / _NS
+
+    def _await_total_ns(self) -> int | None:
         values = self._columns.array("await_ns")
-        return None if values is None else _exact_sum(values) / _NS
+        return None if values is None else _exact_sum(values)
 
     # -- what there is ---------------------------------------------------------------------------------------------
 

@@ -332,13 +332,18 @@ class ProfilingResults:
 
     # -- regions -------------------------------------------------------------------------------------------------------
 
+    @property
+    def _where(self) -> str:
+        """What messages call this; a run in memory may be named after a file that it has not written."""
+        return "the run" if self._in_memory else self._file_path
+
     def get_region(self, region_name: str) -> MPIRegion:
         """The region of a name. Raises KeyError, which lists the names there are."""
         region = self._store.get(region_name)
         if region is None:
             names = self.region_names
             listed = ", ".join(map(repr, names[:50])) + (f" and {len(names) - 50} more" if len(names) > 50 else "")
-            raise KeyError(f"{self._file_path or 'the run'} has no region {region_name!r}; it has {listed or 'none'}")
+            raise KeyError(f"{self._where} has no region {region_name!r}; it has {listed or 'none'}")
         return region
 
     def __getitem__(self, region_name: str) -> MPIRegion:
@@ -621,7 +626,8 @@ class ProfilingResults:
         return self._usage
 
     def thread_summary(self, rank: int = 0) -> list[dict[str, Any]]:
-        """One dict a thread: ``index name alive wall_time cpu_time num_calls region_time``; none if threads were not tracked.
+        """One dict a thread: ``index name alive wall_time cpu_time num_calls region_time``; none if threads were not tracked, and of a
+        rank that the run does not have.
 
         ``region_time`` is the wall clock, in s, during which the thread was inside a region, be it in its own calls or those
         of the tasks it ran. A thread that used more CPU than that used it outside of every region.
@@ -788,7 +794,7 @@ class ProfilingResults:
         Parameters
         ----------
         rank
-            Whose calls.
+            Whose calls; there are none of a rank that the run does not have.
         include, exclude
             Which regions; see :meth:`get_regions`. The calls of others are not there, nor count as callers.
         relative, origin
@@ -815,7 +821,7 @@ class ProfilingResults:
         Parameters
         ----------
         rank
-            Whose calls.
+            Whose calls; there are none of a rank that the run does not have.
         include, exclude
             Which regions; see :meth:`get_regions`. Others are skipped: their calls' callees belong to the nearest caller that is
             chosen.

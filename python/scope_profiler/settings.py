@@ -92,6 +92,8 @@ def check_path(name: str, value: Any) -> str:
 
 def check_tags(name: str, value: Any) -> tuple[str, ...]:
     """Tags from one str (one tag) or an iterable of them."""
+    if isinstance(value, bytes) or not hasattr(value, "__iter__"):
+        raise TypeError(f"{name} must be a str or an iterable of them, got {value!r}")
     tags = (value,) if isinstance(value, str) else tuple(value)
     for tag in tags:
         check_text(f"a tag of {name}", tag)

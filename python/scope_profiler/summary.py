@@ -22,7 +22,7 @@ from scope_profiler.call_statistics import (
     START_MINIMUM,
     TOTAL,
 )
-from scope_profiler.cli.terminal import NAME_WIDTH, Column, cut, display_width, printable, table
+from scope_profiler.cli.terminal import Column, display_width, printable, shown_name, table
 from scope_profiler.mpi_region import imbalance
 
 TYPE_CHECKING = False
@@ -490,7 +490,7 @@ def _prefix(depth: int) -> str:
 
 
 def _region_cell(path: Path, counted: bool) -> str:
-    label = cut(printable(path.name), NAME_WIDTH, middle=True)
+    label = shown_name(path.name)
     if path.recursive:
         label += " ↻"
     if not counted and path.calls > 1:
@@ -609,7 +609,7 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
             continue
         calls, covered = usage.get((thread.rank, thread.index), (0, 0))
         wall = "alive" if thread.wall_time is None else f"{thread.wall_time:.6f}"
-        name = cut(printable(thread.name), NAME_WIDTH, middle=True)
+        name = shown_name(thread.name)
         row = [str(thread.rank)] if ranked else []
         rows.append([*row, str(thread.index), name, format_count(calls), _seconds(covered), _cpu(thread), wall])
     lines = table(columns, rows)
@@ -640,7 +640,7 @@ def _coroutine_table(tasks: Sequence[TaskInfo]) -> list[str]:
     busiest = sorted(groups.items(), key=lambda item: -item[1][3])
     rows = []
     for (name, kind), (count, _, steps, running, awaiting) in busiest[:_COROUTINES_SHOWN]:
-        label = cut(printable(name), NAME_WIDTH, middle=True) + (" (greenlet)" if kind == "greenlet" else "")
+        label = shown_name(name) + (" (greenlet)" if kind == "greenlet" else "")
         rows.append([label, format_count(int(count)), format_count(int(steps)), f"{running:.6f}", f"{awaiting:.6f}"])
     lines = table(columns, rows)
     if len(busiest) > _COROUTINES_SHOWN:
@@ -696,7 +696,7 @@ def _samples(results: ProfilingResults) -> list[str]:
     for row in functions[:_SAMPLED_SHOWN]:
         place = f"{row.function} ({os.path.basename(row.file)}:{row.first_line})"
         cells = [str(row.rank)] if ranked else []
-        cells += [cut(printable(row.thread), NAME_WIDTH, middle=True), cut(printable(place), NAME_WIDTH, middle=True)]
+        cells += [shown_name(row.thread), shown_name(place)]
         rows.append([*cells, f"{row.time:.3f}", f"{row.cpu_time:.3f}", f"{100 * row.share:.1f}"])
     lines = [f"  Outside of regions: {time:.3f} s of threads, {cpu:.3f} s of CPU ({samples.count:,} samples at {samples.hz:g} Hz)"]
     lines += table(columns, rows)
@@ -730,7 +730,7 @@ def counter_lines(rows: Sequence[tuple[int, str, PerfEventTotals]]) -> list[str]
     cells = []
     for rank, name, totals in largest[:_COUNTED_SHOWN]:
         counts = [f"{totals.values[event]:,}" if event in totals.values else "-" for event in events]
-        label = cut(printable(name), NAME_WIDTH, middle=True)
+        label = shown_name(name)
         cells.append([*([str(rank)] if ranked else []), label, format_count(totals.calls), *counts])
     lines = ["  Events, those of the calls inside included (clocks in ns)", *table(columns, cells)]
     if len(rows) > _COUNTED_SHOWN:
@@ -866,7 +866,7 @@ def _write(stream: TextIO | None, lines: Sequence[str]) -> None:
 def print_likwid(results: ProfilingResults, stream: TextIO | None) -> None:
     """What ProfilingResults.print_likwid_summary() documents."""
     if not results.has_likwid:
-        _write(stream, [f"{printable(results._file_path or 'the run')} has no LIKWID counters"])
+        _write(stream, [f"{printable(results._where)} has no LIKWID counters"])
         return
     lines = []
     for rank in results.likwid_ranks:

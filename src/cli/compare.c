@@ -141,7 +141,7 @@ static bool add_violations(const sp_changes *changes, double budget, bool fail_o
     for (size_t i = 0; i < changes->count; i++) {
         if (!sp_change_breaks(&changes->changes[i], budget, fail_on_new)) continue;
         sp_text_add(out, any ? ", " : "Budget violations: ");
-        sp_text_printable(out, changes->changes[i].name);
+        sp_text_name(out, changes->changes[i].name);
         any = true;
     }
     if (any) sp_text_add(out, "\n");

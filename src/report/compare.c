@@ -345,7 +345,7 @@ static void write_only(const sp_changes *changes, bool in_a, sp_text *out)
         if (any) sp_text_add(out, ", ");
         else sp_text_format(out, "  Only in %s: ", in_a ? "a" : "b");
         any = true;
-        sp_text_printable(out, change->name);
+        sp_text_name(out, change->name);
     }
     if (any) sp_text_add(out, "\n");
 }
@@ -368,7 +368,7 @@ void sp_report_changes(const sp_changes *changes, sp_metric metric, size_t width
     sp_table_column_add(&table, "delta [%]", true, false);
     for (size_t i = 0; i < changes->count; i++) {
         const sp_change *change = &changes->changes[i];
-        sp_table_cell(&table, change->name);
+        sp_table_name(&table, change->name);
         number_cell(&table, change->has_a, change->a, metric);
         number_cell(&table, change->has_b, change->b, metric);
         if (sp_change_unmeasured(change)) sp_table_cell(&table, "-");

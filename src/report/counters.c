@@ -195,10 +195,9 @@ static void write_counts(counts *c, sp_text *out)
     }
     for (size_t i = 0; i < c->count && i < SHOWN; i++) {
         const counted *one = &c->regions[i];
-        sp_text name = {0}, calls = {0};
+        sp_text calls = {0};
         if (ranked) sp_table_format(&table, "%u", one->rank);
-        sp_text_name(&name, one->name);
-        text_cell(&table, &name);
+        sp_table_name(&table, one->name);
         sp_text_count(&calls, (unsigned long long)one->calls);
         text_cell(&table, &calls);
         for (size_t k = 0; k < event_count; k++) event_cell(&table, one, events[k]);

@@ -39,6 +39,13 @@ void sp_table_cell(sp_table *table, const char *text)
     take(table, &cell);
 }
 
+void sp_table_name(sp_table *table, const char *name)
+{
+    sp_text cell = {0};
+    sp_text_name(&cell, name);
+    take(table, &cell);
+}
+
 void sp_table_format(sp_table *table, const char *format, ...)
 {
     char *text;

@@ -23,6 +23,7 @@ typedef struct sp_table {
 void sp_table_column_add(sp_table *table, const char *title, bool number, bool flexible);
 /* Cells in the order of rows; texts are made printable. */
 void sp_table_cell(sp_table *table, const char *text);
+void sp_table_name(sp_table *table, const char *name); /* the beginning and the end of a long one */
 void sp_table_format(sp_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Write the table and free it. `width`: columns of the terminal, 0: any. */

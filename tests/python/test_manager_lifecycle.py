@@ -482,3 +482,12 @@ def test_region_is_the_recorders_own_method(pm):
         assert type(method).__name__ == "builtin_function_or_method"
     assert sp.region.__self__ is sp.ProfileManager.profile_region.__self__
     assert pm.region.__self__ is not sp.region.__self__
+
+
+def test_a_finalize_that_has_nothing_to_write_says_so_and_leaves_the_file(pm, tmp_path, capsys):
+    with pm.session(output=tmp_path / "p.h5", verbose=False):
+        with pm.region("x"):
+            pass
+    assert pm.finalize() is None
+    assert capsys.readouterr().out == f"nothing was recorded since {tmp_path / 'p.h5'} was written, which is as it was\n"
+    assert "x" in sp.load(tmp_path / "p.h5")

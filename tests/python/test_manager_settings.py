@@ -275,3 +275,13 @@ def test_storage_settings_reach_the_file(pm, tmp_path, settings, filters, chunks
         assert column.shape == (20_000,) and column.compression == filters
         assert filters != "gzip" or column.compression_opts == settings.get("hdf5_compression_level", column.compression_opts)
         assert chunks is None or column.chunks == chunks
+
+
+@pytest.mark.parametrize("setting", ["enable_tags", "region_tags"])
+@pytest.mark.parametrize("value", [5, b"bytes", 1.5])
+def test_tags_that_are_no_texts_are_refused_in_the_name_of_the_setting(pm, setting, value):
+    with pytest.raises(TypeError, match=f"^{setting} must be a str or an iterable of them"):
+        pm.setup(output=None, **{setting: value})
+    with pytest.raises(TypeError, match=f"a tag of {setting} must be a str"):
+        pm.setup(output=None, **{setting: [value]})
+    assert not pm.is_configured()

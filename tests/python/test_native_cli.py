@@ -469,3 +469,18 @@ def test_sums_have_the_span_of_their_run(tmp_path: Path) -> None:
         assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
         span = re.search(r"([\d.]+) s from first call to last", ours.stdout)
         assert span is not None and 0.006 <= float(span[1])
+
+
+def test_comparisons_show_the_beginning_and_the_end_of_a_long_name(tmp_path: Path) -> None:
+    pm = sp.ProfileManager()
+    for file, extra in (("a.h5", "only a "), ("b.h5", "only b ")):
+        with pm.session(output=tmp_path / file, verbose=False):
+            for name in ("shared ", extra):
+                with pm.region(name + "x" * 100_000 + " end"):
+                    pass
+    for arguments in (["diff", "a.h5", "b.h5"], ["check", "a.h5", "b.h5", "--fail-on-new", "--max-regression", "1e9"]):
+        ours, plain = python(*arguments, cwd=tmp_path), native(*arguments, cwd=tmp_path)
+        assert ours.stdout == plain.stdout and ours.returncode == plain.returncode == (arguments[0] == "check")
+        for text in ("shared xx", "only b xx", "xx end", "Only in a: only a xx"):
+            assert text in ours.stdout
+        assert "…" in ours.stdout and max(map(len, ours.stdout.splitlines())) < 250

@@ -790,3 +790,19 @@ def test_the_old_names_of_the_modules_work_and_leave_the_function_callable():
         assert sp.PerfEventTotals(1, {}).calls == 1 and sp.LikwidRegionResult("t").tag == "t"
     """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_await_times_over_ranks():
+    one = MPIRegion("r", {0: region((1, 5), (2, 9), await_times=[2, 3]), 2: region((1, 5), await_times=[4]), 3: region((0, 1))})
+    assert one.await_times.tolist() == [2e-9, 3e-9, 4e-9] and one.total_await_duration == 9e-9
+    none = MPIRegion("r", {0: region((1, 5))})
+    assert none.await_times is None and none.total_await_duration is None
+
+
+def test_a_run_in_memory_is_named_after_no_file():
+    import scope_profiler as sp
+
+    with sp.ProfileManager().session(output=None, verbose=False, return_results=True) as run:
+        pass
+    with pytest.raises(KeyError, match="the run has no region 'x'; it has 'scope_profiler.session'"):
+        run.results["x"]

@@ -16,7 +16,7 @@ from scope_profiler.cli.comparison import (
     print_changes,
     unmeasured,
 )
-from scope_profiler.cli.terminal import Output, printable
+from scope_profiler.cli.terminal import Output, shown_name
 
 DESCRIPTION = (
     "Exit with 1 when a region of B is more than --max-regression percent above the same region of A. What cannot be judged, "
@@ -88,5 +88,5 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
     )
     print_changes(changes, arguments.metric, output)
     if broken:
-        output.line(f"Budget violations: {', '.join(printable(change.name) for change in broken)}")
+        output.line(f"Budget violations: {', '.join(shown_name(change.name) for change in broken)}")
     return 1 if broken else 0

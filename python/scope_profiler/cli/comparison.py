@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scope_profiler.cli.arguments import load_profile, merge_ranks, select
-from scope_profiler.cli.terminal import Column, Output, count_of, printable, table
+from scope_profiler.cli.terminal import Column, Output, count_of, printable, shown_name, table
 
 if TYPE_CHECKING:
     from scope_profiler.results import MPIRegion, ProfilingResults
@@ -161,7 +161,7 @@ def print_changes(changes: Sequence[Change], metric: str, output: Output) -> Non
     sign = "+.0f" if metric == "calls" else "+.6g"
     rows = [
         [
-            change.name,
+            shown_name(change.name),
             _number(change.a, metric),
             _number(change.b, metric),
             "-" if change.unmeasured else format(change.delta, sign),
@@ -175,7 +175,7 @@ def print_changes(changes: Sequence[Change], metric: str, output: Output) -> Non
         ("b", [change.name for change in changes if not change.in_a]),
     ):
         if names:
-            output.line(f"  Only in {side}: {', '.join(map(printable, names))}")
+            output.line(f"  Only in {side}: {', '.join(map(shown_name, names))}")
     output.line()
 
 

@@ -248,6 +248,13 @@ class Column:
 
 
 NAME_WIDTH = 100  # names may have any length; a table shows their beginning and end
+
+
+def shown_name(name: str) -> str:
+    """A name as tables show it: printable, and of a long one the beginning and the end."""
+    return cut(printable(name), NAME_WIDTH, middle=True)
+
+
 _MARGIN = "  "
 _GAP = "  "
 _NARROWEST = 8

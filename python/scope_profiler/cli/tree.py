@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scope_profiler.cli.terminal import NAME_WIDTH, Column, Output, cut, one_line, printable, table
+from scope_profiler.cli.terminal import Column, Output, one_line, printable, shown_name, table
 from scope_profiler.path_tree import NO_LANES, Tree, build_tree
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _walk(tree: Tree, below: dict[int, list[int]], roots: list[int], depth: int)
     stack = [(root, "", "", 1) for root in reversed(roots)]
     while stack:
         path, branch, prefix, level = stack.pop()
-        yield branch + cut(printable(tree.names[tree.region[path]]), NAME_WIDTH, middle=True), path
+        yield branch + shown_name(tree.names[tree.region[path]]), path
         children = below.get(path, [])
         if not children:
             continue

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scope_profiler.cli.terminal import NAME_WIDTH, cut, printable
+from scope_profiler.cli.terminal import NAME_WIDTH, cut, printable, shown_name
 from scope_profiler.plotting_scripts._chart import time_text
 
 __all__ = ["CallsTable", "Column", "RowsTable", "Table", "count", "name", "percent", "seconds", "text"]
@@ -21,7 +21,7 @@ def text(value: Any) -> str:
 
 def name(value: Any) -> str:
     """A name, which may have any length and any characters."""
-    return cut(printable(value), NAME_WIDTH, middle=True)
+    return shown_name(value)
 
 
 def count(value: Any) -> str:

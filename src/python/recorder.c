@@ -7,6 +7,7 @@
 #include "python/call_probe.h"
 #include "python/native.h"
 #include "python/task_wrapper.h"
+#include "python/undisturbed.h"
 
 #if PY_VERSION_HEX < 0x030b0000
 #include <frameobject.h>
@@ -72,6 +73,15 @@ static PyObject *stored_tags(PyObject *tags)
 
 /* ---- regions ---- */
 
+/* Tags of a new region. What writes them at its first call is imported now, when an exception can still be told. */
+static PyObject *new_tags(PyObject *tags)
+{
+    PyObject *json = PyImport_ImportModule("json");
+    if (json == NULL) return NULL;
+    Py_DECREF(json);
+    return stored_tags(tags);
+}
+
 static int check_tags(sp_region_object *region, PyObject *tags)
 {
     PyObject *wanted = stored_tags(tags);
@@ -94,7 +104,7 @@ static PyObject *region_new(sp_recorder_object *recorder, PyObject *name, PyObje
     atomic_init(&region->binding, 0);
     region->recorder = (sp_recorder_object *)Py_NewRef((PyObject *)recorder);
     region->name = Py_NewRef(name);
-    region->tags = tags && tags != Py_None ? stored_tags(tags) : PyTuple_New(0);
+    region->tags = tags && tags != Py_None ? new_tags(tags) : PyTuple_New(0);
     region->source_file = Py_NewRef(file ? file : Py_None);
     region->source_text = Py_NewRef(text ? text : Py_None);
     region->source_line = line;
@@ -122,14 +132,20 @@ PyObject *sp_recorder_region(PyObject *self, PyObject *name, PyObject *tags, PyO
     return region;
 }
 
+static const char source_module[] = "scope_profiler._source";
+
 PyObject *sp_source_text(PyObject *file, int line)
 {
     const sp_trace_mode mode = sp_trace_mode_set(SP_TRACE_OFF);
-    PyObject *module = PyImport_ImportModule("scope_profiler._source");
-    PyObject *text = module ? PyObject_CallMethod(module, "block_text", "Oi", file, line) : NULL;
+    PyObject *module = PyImport_ImportModule(source_module);
+    PyObject *function = module ? PyObject_GetAttrString(module, "block_text") : NULL;
+    PyObject *number = PyLong_FromLong(line);
+    PyObject *text = function && number ? sp_call_undisturbed(function, (PyObject *[]){file, number}, 2) : NULL;
+    Py_XDECREF(number);
+    Py_XDECREF(function);
     Py_XDECREF(module);
     sp_trace_mode_set(mode);
-    if (text == NULL) PyErr_Clear();
+    PyErr_Clear();
     return text;
 }
 
@@ -474,6 +490,9 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
         return NULL;
     }
     if (sums && sp_greenlets_load_present() < 0) return NULL;
+    PyObject *source = capture ? PyImport_ImportModule(source_module) : Py_NewRef(Py_None); /* now: nothing may fail in it later */
+    if (source == NULL) return NULL;
+    Py_DECREF(source);
     sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks, .sums = sums,
                                     .first_block = buffer_limit > 0 && buffer_limit < 128 ? (size_t)buffer_limit : 0};
     sp_run *run;

@@ -12,6 +12,7 @@
 #include "python/lane.h"
 #include "python/recorder.h"
 #include "python/task_wrapper.h"
+#include "python/undisturbed.h"
 
 #include <structmember.h>
 
@@ -429,10 +430,11 @@ static int add_method(PyTypeObject *type, const char *name, bool exits)
 static PyObject *tags_json(PyObject *tags)
 {
     /* Strings of a JSON list: quotes, backslashes and control characters escaped, the rest as it is. */
-    PyObject *json = PyImport_ImportModule("json");
-    if (json == NULL) return NULL;
-    PyObject *text = PyObject_CallMethod(json, "dumps", "(O)", tags);
-    Py_DECREF(json);
+    PyObject *json = PyImport_ImportModule("json"); /* it was imported with the tags */
+    PyObject *dumps = json ? PyObject_GetAttrString(json, "dumps") : NULL;
+    PyObject *text = dumps ? sp_call_undisturbed(dumps, &tags, 1) : NULL;
+    Py_XDECREF(dumps);
+    Py_XDECREF(json);
     return text;
 }
 
@@ -442,10 +444,9 @@ static PyObject *stored_path(sp_region_object *region)
     if (region->source_file == Py_None) return NULL;
     PyObject *convert = sp_field_get((PyObject *)region->recorder, &region->recorder->source_path);
     if (convert == NULL) return Py_NewRef(region->source_file);
-    PyObject *path = PyObject_CallOneArg(convert, region->source_file);
+    PyObject *path = sp_call_undisturbed(convert, &region->source_file, 1);
     Py_DECREF(convert);
     if (path && PyUnicode_Check(path)) return path;
-    PyErr_Clear();
     Py_XDECREF(path);
     return Py_NewRef(region->source_file);
 }
@@ -462,12 +463,10 @@ static bool is_enabled(sp_region_object *region)
 {
     PyObject *enabled = sp_field_get((PyObject *)region->recorder, &region->recorder->enabled);
     if (enabled == NULL) return true;
-    PyObject *answer = PyObject_CallFunctionObjArgs(enabled, region->name, region->tags, NULL);
-    const int truth = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
+    PyObject *answer = sp_call_undisturbed(enabled, (PyObject *[]){region->name, region->tags}, 2);
     Py_DECREF(enabled);
-    if (truth < 0) PyErr_WriteUnraisable((PyObject *)region);
-    return truth > 0;
+    Py_XDECREF(answer);
+    return answer == Py_True;
 }
 
 /* The source text, when the run keeps it: of a region older than the run it is looked up now. New reference, or NULL. */

@@ -21,15 +21,25 @@ PACKAGE = os.path.dirname(sp.__file__)
 CALLS = 7
 
 
+def moments(function: Callable[[], object]) -> int:
+    """How often the interpreter looks for signals in the package while ``function`` runs."""
+    interrupted_at(0, function)
+    return seen
+
+
+seen = 0  # such moments
+
+
 def interrupted_at(moment: int, function: Callable[[], object]) -> bool:
     """Call ``function``, with a KeyboardInterrupt where the interpreter looks for signals in the package for this many-th time.
 
     It looks when a function begins, and when one of C has returned.
     """
+    global seen
     seen = 0
 
     def look(frame: Any, event: str, argument: object) -> None:
-        nonlocal seen
+        global seen
         if event in ("call", "c_return") and frame.f_code.co_filename.startswith(PACKAGE):
             seen += 1
             if seen == moment:
@@ -168,6 +178,36 @@ def test_functions_are_traced_after_every_interrupt(tmp_path: Path, soak: bool) 
         return hit
 
     every(1 if soak else 17, attempt)
+
+
+@pytest.mark.parametrize("thread", ["main", "another"])
+@pytest.mark.parametrize("settings", [{}, {"capture_region_source": True, "region_tags": ["kept"], "track_threads": True}])
+def test_the_first_call_of_a_region_swallows_no_interrupt(tmp_path: Path, settings: dict[str, Any], thread: str) -> None:
+    """What is found out about a region then is Python code, in which signals are looked for."""
+
+    def first_calls() -> None:
+        with sp.region("a", tags=("kept",)):
+            pass
+        for _ in range(10):
+            traced()  # where the program goes on
+
+    def attempt(function: Callable[[], int]) -> int:
+        answers = []
+        sp.setup(output=tmp_path / "p.h5", replace=True, **settings)
+        if thread == "main":
+            answers.append(function())
+        else:
+            other = threading.Thread(target=lambda: answers.append(function()))
+            other.start()
+            other.join()
+        sp.finalize(verbose=False)
+        return answers[0]
+
+    attempt(lambda: moments(first_calls))  # what is imported at first use is imported
+    count = attempt(lambda: moments(first_calls))
+    assert count > 3
+    missed = [moment for moment in range(1, count + 1) if not attempt(lambda moment=moment: interrupted_at(moment, first_calls))]  # type: ignore[misc]
+    assert missed == []
 
 
 def test_new_calls_after_an_interrupt_do_not_replace_those_in_the_file_at_exit(tmp_path: Path, python: Callable[..., Any]) -> None:

@@ -465,11 +465,13 @@ def handler(number, frame): raise Stop
 signal.signal(signal.SIGALRM, handler)
 for delay in range(1, 60):
     signal.setitimer(signal.ITIMER_REAL, delay / 20000)
+    until = time.monotonic() + 20
     try:
-        while True:
+        while time.monotonic() < until:
             with R("outer"):
                 with R("inner"): pass
-    except Stop: pass
+    except Stop: continue
+    sys.exit("nothing was raised in the loop")
 run = sp.ProfileManager._state.recording.run
 results = sp.finalize(verbose=False, return_results=True)
 # An exception between __enter__ and the block (or in the exit) leaves that one call open, as Python has it for any context manager.

@@ -25,11 +25,16 @@ else:
 COUNTS = (2000, 8000)
 RECORDED = Path(__file__).with_suffix(".toml")
 
-# Without site-packages an interpreter starts in a third of the instructions; they are put back after that.
+# Without site-packages an interpreter starts in a third of the instructions; they are put back after that. Whether a full collection of
+# garbage falls between the short and the long process depends on how many objects there happen to be: a million instructions, or none.
+# All processes do the same until the run is opened: dicts and sets look for objects by their addresses, the loop's too.
 PROGRAM = """
-import sys
+import gc, sys
 sys.path += {paths}
-{imports}
+opening, function, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+if "task" in opening + function:
+    import asyncio
+    event_loop = asyncio.new_event_loop()
 from scope_profiler import _core
 recorder = _core.Recorder()
 r = recorder.region("region")
@@ -62,19 +67,22 @@ def plain_generator(count):
 def task_steps(count):
     async def main():
         for _ in range(count): await asyncio.sleep(0)
-    asyncio.run(main())
+    event_loop.run_until_complete(main())
 def task_lives(count):
     async def main():
         for _ in range(count): await asyncio.create_task(empty())
-    asyncio.run(main())
+    event_loop.run_until_complete(main())
 
-{opening}
-{function}(int(sys.argv[1]))
+settings = {{"on": {{}}, "sums": dict(aggregate=True), "threads": dict(track_threads=True),
+             "tasks": dict(track_threads=True, track_async=True)}}
+if opening != "off":
+    recorder.open(**settings[opening])
+gc.collect()
+gc.disable()
+globals()[function](count)
 """
 
-OFF, ON = "", "recorder.open()"
-SUMS = "recorder.open(aggregate=True)"
-THREADS, TASKS = "recorder.open(track_threads=True)", "recorder.open(track_threads=True, track_async=True)"
+OFF, ON, SUMS, THREADS, TASKS = "off", "on", "sums", "threads", "tasks"
 
 # What is counted: the name, what runs and how it is opened, and the same for what is taken off.
 PATHS = {
@@ -96,7 +104,9 @@ PATHS = {
 def instructions(command: Sequence[str]) -> int:
     """What the whole process executes."""
     with tempfile.TemporaryDirectory() as directory:
-        wrapped = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={directory}/out", *command]
+        # Anchors of the clock are due by the time that passes, and valgrind is slow: slower yet beside other programs.
+        options = ["--toggle-collect=sp_timeline_anchor", "--collect-atstart=yes", f"--callgrind-out-file={directory}/out"]
+        wrapped = ["valgrind", "--tool=callgrind", *options, *command]
         # The processor that valgrind shows has no invariant counter: the library would read the kernel's clock. Hashes and
         # addresses in dicts would differ from process to process.
         environment = {**os.environ, "SCOPE_PROFILER_CLOCK": "tsc", "PYTHONHASHSEED": "0"}
@@ -108,7 +118,7 @@ def instructions(command: Sequence[str]) -> int:
 
 
 def per_call(command: Sequence[str], *more: str) -> float:
-    """Instructions of one iteration: the difference of a long and a short process."""
+    """Instructions of one iteration of a command that is told how many: the difference of a long and a short process."""
     few, many = (instructions([*command, str(count), *more]) for count in COUNTS)
     return (many - few) / (COUNTS[1] - COUNTS[0])
 
@@ -127,14 +137,12 @@ def of_c(build: Path) -> dict[str, float]:
 def of_python() -> dict[str, float]:
     wanted = {(function, opening) for function, opening, _ in PATHS.values()} | {(less, OFF) for _, _, less in PATHS.values()}
 
+    program = PROGRAM.format(paths=[path for path in sys.path if path])
+
     def count(path: tuple[str, str]) -> float:
         """Of a function in a run that is opened so."""
         function, opening = path
-        imports = "import asyncio" if opening == TASKS or function.startswith("task") else ""
-        program = PROGRAM.format(
-            function=function, opening=opening, imports=imports, paths=[path for path in sys.path if path]
-        )
-        return per_call([sys.executable, "-S", "-c", program])
+        return per_call([sys.executable, "-S", "-c", program, opening, function])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # counts do not mind
         found = dict(zip(wanted, pool.map(count, wanted)))

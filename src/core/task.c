@@ -136,15 +136,16 @@ sp_task *sp_run_task(sp_run *run, int32_t index)
 
 bool sp_task_name_is_numbered(const char *name, uint64_t *number)
 {
-    for (const char *expected = "Task-"; *expected; expected++, name++) {
-        if (*name != *expected) return false;
+    enum { MOST_DIGITS = 18 };
+    if (strncmp(name, "Task-", 5) != 0) return false;
+    const char *first = name + 5, *at = first;
+    uint64_t value = 0;
+    for (unsigned digit; (digit = (unsigned char)*at - (unsigned)'0') <= 9; at++) {
+        if (at - first == MOST_DIGITS) return false;
+        value = value * 10 + digit;
     }
-    if (*name == '\0' || (*name == '0' && name[1])) return false;
-    *number = 0;
-    for (int digits = 0; *name; name++, digits++) {
-        if (*name < '0' || *name > '9' || digits == 18) return false;
-        *number = *number * 10 + (uint64_t)(*name - '0');
-    }
+    if (*at != '\0' || at == first || (*first == '0' && at - first > 1)) return false;
+    *number = value;
     return true;
 }
 

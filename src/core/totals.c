@@ -290,7 +290,7 @@ static void frame_free_ended(sp_tally *tally, sp_frame *frame)
 }
 
 /* Frames of calls that ended on other threads, or were given up, on top of a stack. */
-sp_frame *sp_stack_take_off_ended(sp_tally *tally, sp_stack *stack)
+static SP_NOINLINE void take_off_ended(sp_tally *tally, sp_stack *stack)
 {
     sp_frame *frame = stack->top;
     while (frame && has_ended(frame)) {
@@ -301,10 +301,9 @@ sp_frame *sp_stack_take_off_ended(sp_tally *tally, sp_stack *stack)
         frame = outer;
     }
     stack->top = frame;
-    return frame;
 }
 
-bool sp_frames_add(sp_log *log)
+static SP_NOINLINE bool frames_add(sp_log *log)
 {
     const int saved = errno;
     sp_block *block = calloc(1, sizeof *block);
@@ -329,6 +328,15 @@ bool sp_frames_add(sp_log *log)
     log->head = block;
     pthread_mutex_unlock(&log->run->lock);
     return true;
+}
+
+sp_slot *sp_frame_push_otherwise(sp_log *log, uint32_t region)
+{
+    sp_tally *tally = log->tally;
+    if (tally->free == NULL && !frames_add(log)) return NULL;
+    const sp_frame *outer = tally->stack->top;
+    if (outer && has_ended(outer)) take_off_ended(tally, tally->stack);
+    return sp_frame_put(tally, region, false);
 }
 
 sp_slot *sp_frame_enter(sp_log *log, uint32_t region)
@@ -498,7 +506,8 @@ bool sp_tally_hand_over(sp_log *log)
 {
     sp_tally *tally = log->tally;
     tally->context = NULL;
-    if (sp_stack_take_off_ended(tally, tally->stack) == NULL) {
+    take_off_ended(tally, tally->stack);
+    if (tally->stack->top == NULL) {
         tally->stack->key = NULL;
         return true;
     }

@@ -107,35 +107,38 @@ typedef struct sp_summed {
 /* The exit of a call that may be another thread's, or of a run that is not the thread's hot one. */
 void sp_frame_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now);
 
-/* Parts of sp_frame_push that are rarely needed. */
-SP_NOINLINE sp_frame *sp_stack_take_off_ended(sp_tally *tally, sp_stack *stack);
-SP_NOINLINE bool sp_frames_add(sp_log *log);
-
-/* Open a call on the lane that the log's tally has. NULL: there is no memory (counted). The start is read last. */
-static inline sp_slot *sp_frame_push(sp_log *log, uint32_t region)
+/* The next free frame becomes a call on top of the stack. `counter`: sp_clock_is_counter() is known to be true. The start is read last. */
+static inline sp_slot *sp_frame_put(sp_tally *tally, uint32_t region, bool counter)
 {
-    sp_tally *tally = log->tally;
     sp_stack *stack = tally->stack;
-    sp_frame *outer = stack->top;
-    if (SP_UNLIKELY(tally->free == NULL) && !sp_frames_add(log)) return NULL;
-    sp_frame *frame = tally->free;
-    if (outer) {
-        if (SP_UNLIKELY(atomic_load_explicit(&outer->call.end, memory_order_acquire) != SP_SLOT_OPEN)) {
-            outer = sp_stack_take_off_ended(tally, stack);
-            frame = tally->free;
-        }
-        if (outer) outer->above = frame;
-    }
+    sp_frame *frame = tally->free, *outer = stack->top;
+    if (outer) outer->above = frame;
     tally->free = frame->outer;
     stack->top = frame;
     frame->outer = outer;
     frame->stack = stack;
     atomic_store_explicit(&frame->inner, 0, memory_order_relaxed);
     atomic_store_explicit(&frame->call.region, region, memory_order_relaxed);
-    const sp_ticks now = sp_clock_read();
+    const sp_ticks now = counter ? sp_clock_counter() : sp_clock_read();
     frame->since = now;
     atomic_store_explicit(&frame->call.start, now, memory_order_release);
     return &frame->call;
+}
+
+/* sp_frame_push where there is no free frame, calls on top have ended, or the clock is another one. */
+__attribute__((noinline)) sp_slot *sp_frame_push_otherwise(sp_log *log, uint32_t region);
+
+/*
+ * Open a call on the lane that the log's tally has. NULL: there is no memory (counted). Nothing but its own end is called here, so that
+ * it saves no registers.
+ */
+static inline sp_slot *sp_frame_push(sp_log *log, uint32_t region)
+{
+    sp_tally *tally = log->tally;
+    const sp_frame *outer = tally->stack->top;
+    const bool ended = outer && atomic_load_explicit(&outer->call.end, memory_order_acquire) != SP_SLOT_OPEN;
+    if (SP_UNLIKELY(tally->free == NULL || ended || !sp_clock_is_counter())) return sp_frame_push_otherwise(log, region);
+    return sp_frame_put(tally, region, true);
 }
 
 /* Calls that the calling thread, whose log this is, enters from now on are on the lane `key` (NULL: the thread's own). */

@@ -33,18 +33,21 @@ static PyTypeObject *callable_type;   /* ProfiledCallable */
 
 /* ---- calls --------------------------------------------------------------------------------------------------------------- */
 
-/*
- * Off, a call costs two tests and an indirect jump. The vectorcall of a Python function is called directly:
- * PyObject_Vectorcall would look it up and check the result, which our own caller does again.
- */
+static SP_NOINLINE PyObject *forward_carefully(const profiled *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (!sp_stack_has_room()) return NULL;
+    PyThreadState *levels = sp_levels_give();
+    PyObject *result = sp_forward(self->function, args, nargsf, kwnames);
+    sp_levels_take(levels);
+    return result;
+}
+
+/* Off, a call costs two tests and an indirect jump. */
 static inline PyObject *forward(const profiled *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    PyObject *function = self->function;
-    if (SP_UNLIKELY(!sp_stack_has_room())) return NULL;
+    if (SP_UNLIKELY(sp_stack_is_low())) return forward_carefully(self, args, nargsf, kwnames);
     PyThreadState *levels = sp_levels_give();
-    PyObject *result = SP_LIKELY(PyFunction_Check(function))
-        ? ((PyFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames)
-        : PyObject_Vectorcall(function, args, nargsf, kwnames);
+    PyObject *result = sp_forward(self->function, args, nargsf, kwnames);
     sp_levels_take(levels);
     return result;
 }
@@ -54,15 +57,20 @@ static inline bool is_recording(const profiled *self)
     return atomic_load_explicit(&self->region->gate->token, memory_order_relaxed) != 0;
 }
 
-static PyObject *call_plain(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+/* For itself, so that a call that is not recorded saves no registers. */
+static __attribute__((noinline)) PyObject *call_recorded(const profiled *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    const profiled *self = (profiled *)op;
-    if (SP_LIKELY(!is_recording(self))) return forward(self, args, nargsf, kwnames);
     sp_open open;
     sp_region_enter(self->region, &open);
     PyObject *result = forward(self, args, nargsf, kwnames);
     sp_region_exit(&open);
     return result;
+}
+
+static PyObject *call_plain(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    const profiled *self = (profiled *)op;
+    return is_recording(self) ? call_recorded(self, args, nargsf, kwnames) : forward(self, args, nargsf, kwnames);
 }
 
 static PyObject *call_plain_annotated(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)

@@ -25,10 +25,29 @@ extern _Thread_local uintptr_t sp_stack_mark;
 /* Look up the thread's stack if need be. Whether there is room; RecursionError is set if not. */
 SP_NOINLINE bool sp_stack_look(uintptr_t here);
 
-static inline bool sp_stack_has_room(void)
+/* An address in the calling function's frame. __builtin_frame_address would have each such function keep a frame pointer. */
+static inline __attribute__((always_inline)) uintptr_t sp_stack_here(void)
 {
-    const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    return SP_LIKELY(here >= sp_stack_mark) || sp_stack_look(here);
+#if defined(__x86_64__)
+    uintptr_t here;
+    __asm__("mov %%rsp, %0" : "=r"(here));
+    return here;
+#else
+    return (uintptr_t)__builtin_frame_address(0);
+#endif
+}
+
+/* Whether sp_stack_look has something to say. */
+static inline __attribute__((always_inline)) bool sp_stack_is_low(void)
+{
+    return sp_stack_here() < sp_stack_mark;
+}
+
+static inline __attribute__((always_inline)) bool sp_stack_has_room(void)
+{
+    /* Not with ||: the compiler would take all that follows for as rare as a full stack, and put it elsewhere. */
+    if (SP_UNLIKELY(sp_stack_is_low())) return sp_stack_look(sp_stack_here());
+    return true;
 }
 
 #if PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030d0000

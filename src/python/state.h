@@ -80,6 +80,13 @@ static inline PyObject *sp_dict_set_default(PyObject *dict, PyObject *key, PyObj
 #endif
 }
 
+/* Call it. The vectorcall of a Python function directly: PyObject_Vectorcall looks it up, and checks the result, which our own caller does again. */
+static inline PyObject *sp_forward(PyObject *function, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (__builtin_expect(PyFunction_Check(function), 1)) return ((PyFunctionObject *)function)->vectorcall(function, args, nargsf, kwnames);
+    return PyObject_Vectorcall(function, args, nargsf, kwnames);
+}
+
 /*
  * Without the GIL runs begin and end one after the other with all that they change in what the process has once: threading's hook, the
  * events of the interpreter. Or the end of one would take out what another has just put in. The same thread may begin a change within

@@ -69,7 +69,7 @@ static uint64_t number_of(PyObject *name)
     if (PyLong_CheckExact(name)) return PyLong_AsUnsignedLongLongMask(name);
     const char *text = text_of(name, &size);
     if (text == NULL) PyErr_Clear();
-    else if (strlen(text) == (size_t)size && !sp_task_name_is_numbered(text, &number)) number = SP_NO_NUMBER;
+    else if (!sp_task_name_is_numbered(text, &number) || strlen(text) != (size_t)size) number = SP_NO_NUMBER;
     return number;
 }
 
@@ -484,9 +484,31 @@ static PyObject *task_in_step(task_body *self)
     return task;
 }
 
+/*
+ * Whether the task that runs this step has the name that is stored, as far as that is seen at a glance: of one of asyncio's own, in the
+ * first loop that runs. It is the case at nearly all beginnings and ends, and asks for nothing that could raise.
+ */
+static bool has_stored_name(const task_body *self)
+{
+#ifdef Py_GIL_DISABLED
+    return false;
+#else
+    PyObject *task, *name;
+    Py_ssize_t at = 0;
+    if (self->name == NULL || !plain_name_offset || !(self->base.flags & BY_ADDRESS) || current_tasks == NULL) return false;
+    if (!PyDict_Next(current_tasks, &at, NULL, &task) || task != self->task || !Py_IS_TYPE(task, plain_task)) return false;
+    memcpy(&name, (char *)task + plain_name_offset, sizeof name);
+    if (name != self->name) return false;
+    PyObject *coroutine = plain_get_coro(task, NULL);
+    Py_XDECREF(coroutine); /* the task has it */
+    return coroutine == (PyObject *)self;
+#endif
+}
+
 /* Store the task's name unless it is stored already. A pending exception is left alone. */
 static void name_in_step(task_body *self)
 {
+    if (SP_LIKELY(has_stored_name(self))) return;
     const sp_pending pending = sp_pending_take();
     PyObject *task = task_in_step(self);
     PyObject *name = task ? name_of(task) : NULL;
@@ -584,7 +606,7 @@ static const sp_delegate_hooks task_hooks = {task_enter, task_leave, task_drop, 
 static PyObject *wrap(PyObject *coroutine, sp_run *run)
 {
     const int kind = sp_delegate_kind_of(coroutine);
-    if (kind < 0 || !follows(run) || find_body(coroutine, run)) return coroutine;
+    if (kind < 0 || !follows(run) || (!PyCoro_CheckExact(coroutine) && find_body(coroutine, run))) return coroutine;
     task_body *self = (task_body *)sp_delegate_new((sp_delegate_kind)kind, coroutine, &task_hooks);
     if (self) {
         hold_run(run);
@@ -601,7 +623,7 @@ static PyObject *wrap(PyObject *coroutine, sp_run *run)
 static void bind(PyObject *coroutine, PyObject *task, PyObject *name)
 {
     see_unnamed();
-    while (sp_is_delegate(coroutine, &task_hooks)) {
+    while (!PyCoro_CheckExact(coroutine) && sp_is_delegate(coroutine, &task_hooks)) {
         task_body *self = (task_body *)coroutine;
         coroutine = self->base.inner;
         if (self->task || !follows(self->run) || row_of_task(self, task) == NULL) continue;
@@ -668,7 +690,7 @@ static PyObject *hook_call(PyObject *op, PyObject *const *args, size_t nargsf, P
     }
     if (wrapped) {
         all[at + 1] = wrapped;
-        result = PyObject_Vectorcall(self->original, all + 1, (size_t)count | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
+        result = sp_forward(self->original, all + 1, (size_t)count | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
         const Py_ssize_t name = find_keyword(name_keyword, count, kwnames);
         if (result) bind(wrapped, result, name < 0 ? NULL : args[name]);
         Py_DECREF(wrapped);

@@ -48,9 +48,11 @@ PyObject *sp_call_undisturbed(PyObject *function, PyObject *const *arguments, si
     answer = PyObject_Vectorcall(function, arguments, count, NULL);
     if (answer && error) {
         raise_later(error);
-    } else {
-        if (answer == NULL) PyErr_WriteUnraisable(function); /* its own fault, or no memory or stack is left */
-        Py_XDECREF(error);
+        return answer;
     }
-    return answer;
+    Py_XDECREF(error);
+    if (answer) return answer;
+    if (sp_python_finalizing()) PyErr_Clear(); /* modules are being taken apart */
+    else PyErr_WriteUnraisable(function);      /* its own fault, or no memory or stack is left */
+    return NULL;
 }

@@ -849,27 +849,43 @@ uint32_t sp_path_stream_find(sp_path_stream *stream, uint32_t above, uint32_t ro
     return b->status == SP_OK ? node_under(b, (int32_t)above, stream->rows[row].name) : NO_NODE;
 }
 
-void sp_path_stream_sum(sp_path_stream *stream, uint32_t node, uint32_t above, int64_t before, const int64_t *steps, const int64_t *durations,
-                        uint64_t count)
+/* Calls that are summed one by one: two loops are not worth their beginning. */
+#define FEW_CALLS 4
+
+static void add_calls(node_total *total, int64_t before, const int64_t *steps, const int64_t *durations, uint64_t count)
 {
-    if (node == NO_NODE || count == 0) return;
     sp_row_sums sums = {0};
     sp_row_sums_add(&sums, durations, count);
-    node_total *total = &stream->b.totals[node];
     if (total->count == 0) start_total(total);
     total->count += count;
     total->statistics.total = sp_plus(total->statistics.total, sums.total);
     if (sums.minimum < total->statistics.minimum) total->statistics.minimum = sums.minimum;
     if (sums.maximum > total->statistics.maximum) total->statistics.maximum = sums.maximum;
     total->squares += sums.squares;
-    if (node == above) total->recursive = true;
-    else total->inclusive = sp_plus(total->inclusive, sums.total);
     node_total times = *total; /* a copy that is kept in registers */
     for (uint64_t i = 0; i < count; i++) {
         before = sp_plus(before, steps[i]);
         add_interval(&times, before, sp_plus(before, durations[i]), durations[i]);
     }
     *total = times;
+}
+
+void sp_path_stream_sum(sp_path_stream *stream, uint32_t node, uint32_t above, int64_t before, const int64_t *steps, const int64_t *durations,
+                        uint64_t count)
+{
+    if (node == NO_NODE || count == 0) return;
+    node_total *total = &stream->b.totals[node];
+    const int64_t summed = total->count ? total->statistics.total : 0;
+    if (count <= FEW_CALLS) {
+        for (uint64_t i = 0; i < count; i++) {
+            before = sp_plus(before, steps[i]);
+            add_duration(total, before, sp_plus(before, durations[i]));
+        }
+    } else {
+        add_calls(total, before, steps, durations, count);
+    }
+    if (node == above) total->recursive = true;
+    else total->inclusive = sp_plus(total->inclusive, sp_minus(total->statistics.total, summed));
 }
 
 void sp_path_stream_threads(sp_path_stream *stream, const sp_collected *calls, size_t count)

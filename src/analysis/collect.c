@@ -137,8 +137,7 @@ static bool thread_table(sp_run *run, sp_profile *profile, uint32_t rank, sp_tim
 /* What a task does at the time of collection counts too: the ticks since `begin`, 0 if it does not do it. */
 static uint64_t under_way(const sp_run *run, sp_ticks begin)
 {
-    const sp_timeline *timeline = &run->timeline;
-    const sp_ticks now = timeline->count ? timeline->anchors[timeline->count - 1].ticks : 0;
+    const sp_ticks now = run->ended ? run->ended : sp_clock_read();
     return begin && now > begin ? now - begin : 0;
 }
 

@@ -433,8 +433,9 @@ static inline void read_call(const sp_collection *c, source *s, batch *b, size_t
     call->start_ns = start_ns;
     call->end_ns = end_ns;
     call->await_ns = 0;
-    if (s->stride != sizeof(sp_async_slot) || s->is_open) return; /* not known before the end */
-    const uint64_t await = ((const sp_async_slot *)slot)->await;
+    if (s->stride != sizeof(sp_async_slot)) return;
+    const sp_async_slot *stepped = (const sp_async_slot *)slot;
+    const uint64_t await = s->is_open ? sp_run_awaited(c->run, stepped, s->until) : stepped->await;
     if (await == 0) return;
     const int64_t duration = sp_minus(end_ns, start_ns), await_ns = sp_timeline_duration(&c->timeline, await);
     call->await_ns = await_ns < duration ? await_ns : duration;

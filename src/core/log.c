@@ -151,20 +151,6 @@ void sp_log_anchor(sp_log *log, sp_ticks now)
     errno = saved;
 }
 
-/* Ticks that the call's lane has been suspended since the call began, the suspension under way included. */
-static uint64_t foreign_await(sp_run *run, const sp_async_slot *call, sp_ticks now)
-{
-    const sp_task *task = sp_run_task(run, call->call.task);
-    if (task == NULL) return 0;
-    uint64_t suspended = atomic_load_explicit(&task->suspended, memory_order_relaxed);
-    const sp_ticks since = atomic_load_explicit(&task->last_step_end, memory_order_relaxed);
-    const bool waiting = atomic_load_explicit(&task->step_started, memory_order_relaxed) == 0 && atomic_load_explicit(&task->done, memory_order_relaxed) == 0;
-    if (waiting && since && now > since) suspended += now - since;
-    const uint64_t awaited = suspended > call->await ? suspended - call->await : 0;
-    const sp_ticks start = atomic_load_explicit(&call->call.start, memory_order_relaxed);
-    return now > start && awaited > now - start ? now - start : awaited;
-}
-
 void sp_log_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now)
 {
     if (log->tally) {
@@ -185,7 +171,7 @@ void sp_log_exit_elsewhere(sp_log *log, sp_slot *slot, sp_ticks now)
     if (own && log->finished_at) log->left_at = now;
     if (log->stride == sizeof(sp_async_slot)) {
         sp_async_slot *call = (sp_async_slot *)slot;
-        call->await = foreign_await(run, call, now);
+        call->await = sp_run_awaited(run, call, now);
     }
     errno = saved;
     atomic_store_explicit(&slot->end, now, memory_order_release);

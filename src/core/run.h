@@ -63,6 +63,7 @@ struct sp_run {
     uint64_t scanned;       /* entries seen by the scanner */
     uint64_t collected;     /* calls that were collected */
     uint32_t collection;    /* number of the last one, for the store */
+    sp_ticks ended;         /* of a run that a store kept: the last moment that is known; 0: the run is of this process */
     bool reported;          /* a collection was confirmed */
     bool chosen;            /* one is under way that has chosen its calls, and reads them without the lock */
     bool kept;              /* one has calls that a store keeps until they are confirmed */

@@ -134,6 +134,21 @@ sp_task *sp_run_task(sp_run *run, int32_t index)
     return task;
 }
 
+uint64_t sp_run_awaited(sp_run *run, const sp_async_slot *call, sp_ticks now)
+{
+    const sp_task *task = sp_run_task(run, call->call.task);
+    if (task == NULL) return 0;
+    uint64_t suspended = atomic_load_explicit(&task->suspended, memory_order_relaxed);
+    const sp_ticks since = atomic_load_explicit(&task->last_step_end, memory_order_relaxed);
+    const sp_ticks start = atomic_load_explicit(&call->call.start, memory_order_relaxed);
+    const bool waiting = atomic_load_explicit(&task->step_started, memory_order_relaxed) == 0 &&
+        atomic_load_explicit(&task->done, memory_order_relaxed) == 0;
+    /* A call begins while its lane holds a thread: a suspension from before that is of a row which is older than the call. */
+    if (waiting && since && since >= start && now > since) suspended += now - since;
+    const uint64_t awaited = suspended > call->await ? suspended - call->await : 0;
+    return now > start && awaited > now - start ? now - start : awaited;
+}
+
 bool sp_task_name_is_numbered(const char *name, uint64_t *number)
 {
     enum { MOST_DIGITS = 18 };

@@ -43,6 +43,12 @@ void sp_run_task_coro(sp_run *run, sp_task *task, const char *coro_name);
 /* The task with this index, or NULL. */
 sp_task *sp_run_task(sp_run *run, int32_t index);
 
+/*
+ * Ticks until `now` that the lane of an open call has been suspended since the call began, the suspension under way included; 0 on a
+ * thread's own lane. Of a lane that its thread goes on stepping, or that was read before the call began, this is what is known.
+ */
+uint64_t sp_run_awaited(sp_run *run, const sp_async_slot *call, sp_ticks now);
+
 /* Name a task, replacing an earlier name. "Task-<number>" is stored without allocation. */
 void sp_run_task_name(sp_run *run, sp_task *task, const char *name);
 void sp_run_task_number(sp_run *run, sp_task *task, uint64_t number);

@@ -629,8 +629,10 @@ static sp_status close_open_calls(reader *r, sp_error *error)
                 const uint32_t region = atomic_load_explicit(&slot->region, memory_order_relaxed);
                 const sp_ticks start = atomic_load_explicit(&slot->start, memory_order_relaxed);
                 if (!remember_open(r, region, start)) return sp_fail(error, SP_ERR_NO_MEMORY, "no memory to read %s", r->path);
-                /* The await word is the lane's total at entry until an exit turns it into a difference: not known. */
-                if (log->stride == sizeof(sp_async_slot)) ((sp_async_slot *)slot)->await = 0;
+                if (log->stride == sizeof(sp_async_slot)) {
+                    sp_async_slot *call = (sp_async_slot *)slot;
+                    call->await = sp_run_awaited(r->run, call, r->latest);
+                }
                 atomic_store_explicit(&slot->end, r->latest, memory_order_relaxed);
             }
         }
@@ -881,6 +883,7 @@ static sp_status rebuild(reader *r, sp_error *error)
     status = read_events(r, error);
     /* A call that was opened last must begin before its caller ends, or it would be taken for the next one. */
     if (status == SP_OK && r->last_opened == r->latest) r->latest++;
+    r->run->ended = r->latest;
     if (status == SP_OK) status = end_timeline(r, error);
     if (status == SP_OK) status = close_open_calls(r, error);
     return status;

@@ -482,6 +482,27 @@ static void threads_record_while_others_read_and_write(void **state)
 
 /* ---- lanes ---- */
 
+static void a_call_of_a_fiber_that_waits_at_the_end_has_awaited(void **state)
+{
+    sp_init("waits", 0);
+    const int id = sp_region("a");
+    sp_lane *lane = sp_lane_create("lane");
+    clock_at(2000);
+    sp_lane_switch(lane);
+    sp_begin(id);
+    clock_at(2030);
+    sp_lane_switch(NULL);
+    clock_at(2230);
+    assert_int_equal(sp_finalize(), 0);
+    sp_profile *profile = read_profile("waits_rank00000.h5");
+    const seen open = seen_call(profile, "a", 0);
+    assert_int_equal(open.end - open.start, 230);
+    assert_int_equal(open.await, 200);
+    assert_int_equal(profile->tasks[0].suspended_ns, 200);
+    sp_profile_release(profile);
+    sp_lane_end(lane);
+}
+
 static void a_fiber_has_a_stack_of_its_own_and_waits(void **state)
 {
     sp_init("fibers", 0);
@@ -667,6 +688,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_scope_can_end_on_another_thread, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_block_is_a_scope, go_there, clean_up),
         cmocka_unit_test_setup_teardown(threads_record_while_others_read_and_write, go_there, clean_up),
+        cmocka_unit_test_setup_teardown(a_call_of_a_fiber_that_waits_at_the_end_has_awaited, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_fiber_has_a_stack_of_its_own_and_waits, go_there, clean_up),
         cmocka_unit_test_setup_teardown(a_trace_has_version_2, go_there, clean_up),
         cmocka_unit_test_setup_teardown(the_environment_starts_sampling, go_there, clean_up),

@@ -1,4 +1,5 @@
 /* Tasks as lanes: steps, running and suspended time, await times of calls, names, tables. */
+#include "analysis/collection.h"
 #include "support.h"
 
 #include <stdio.h>
@@ -99,6 +100,55 @@ static void a_call_knows_how_much_of_it_was_awaiting(void **state)
     assert_int_equal(seen_call(profile, "outside", 0).task, -1);
     assert_call(profile, "inner", 0, 131, 141, 1, 0);
     sp_profile_release(profile);
+    record_end(of);
+}
+
+/* What a last collection has of the calls of the run's only task and of its thread. */
+static void await_of_open(recording *of, sp_ticks now, int64_t outer, int64_t inner, int64_t own)
+{
+    sp_collection *collection;
+    clock_at(now);
+    assert_int_equal(sp_collection_begin_last(of->run, 0, 0, &collection, NULL), SP_OK);
+    assert_int_equal(sp_collection_columns(collection, 0, NULL, NULL), SP_OK);
+    const sp_profile *profile = sp_collection_profile(collection);
+    assert_int_equal(seen_call(profile, "outer", 0).await, outer);
+    assert_int_equal(seen_call(profile, "inner", 0).await, inner);
+    assert_int_equal(seen_call(profile, "own", 0).await, own);
+    sp_collection_abandon(collection);
+}
+
+static void a_call_that_is_open_has_awaited_too(void **state)
+{
+    clock_at(100);
+    recording *of = record(true, true);
+    sp_log *log = sp_run_log(of->run);
+    sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
+    call own = enter(of, "own", 105);
+    clock_at(110);
+    sp_lane_before before = sp_log_enter_step(log, task);
+    call outer = enter(of, "outer", 112);
+    clock_at(115);
+    sp_log_leave_step(log, task, before);
+    clock_at(130);
+    before = sp_log_enter_step(log, task);
+    call inner = enter(of, "inner", 131);
+    await_of_open(of, 132, 130 - 115, 0, 0); /* it runs */
+    clock_at(140);
+    sp_log_leave_step(log, task, before);
+    await_of_open(of, 160, (130 - 115) + (160 - 140), 160 - 140, 0); /* it awaits: until now */
+    clock_at(170);
+    before = sp_log_enter_step(log, task);
+    clock_at(171);
+    sp_log_leave_step(log, task, before);
+    await_of_open(of, 180, (130 - 115) + (170 - 140) + (180 - 171), (170 - 140) + (180 - 171), 0);
+    /* A row that was read before the call began knows of an earlier suspension only. */
+    sp_async_slot later = {.call = {.start = 175, .task = 0}, .await = 15 + 30};
+    assert_int_equal(sp_run_awaited(of->run, &later, 180), 0);
+    sp_task_finish(task, 190);
+    await_of_open(of, 300, 15 + 30, 30, 0); /* nobody awaits in a task that is done */
+    leave(&inner, 301);
+    leave(&outer, 302);
+    leave(&own, 303);
     record_end(of);
 }
 
@@ -286,6 +336,7 @@ int main(void)
         cmocka_unit_test(running_and_suspended_time_add_up_to_the_life),
         cmocka_unit_test(a_task_knows_the_lane_that_made_it),
         cmocka_unit_test(a_call_knows_how_much_of_it_was_awaiting),
+        cmocka_unit_test(a_call_that_is_open_has_awaited_too),
         cmocka_unit_test(interleaved_tasks_do_not_nest_in_each_other),
         cmocka_unit_test(a_step_within_a_step_gives_the_lane_back),
         cmocka_unit_test(a_call_closed_from_another_lane_keeps_its_own),

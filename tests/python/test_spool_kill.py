@@ -164,6 +164,67 @@ asyncio.run(main())
     assert results["ended"][0].await_times_ns[0] >= 0
 
 
+@pytest.mark.parametrize("clock", ["auto", "monotonic"])
+def test_calls_of_tasks_that_waited_at_the_end_have_awaited(python, tmp_path, clock):
+    """As long as their tasks did since they began: of a task all of whose awaiting is inside of a call, these are the same."""
+    python(
+        HEAD
+        + """
+async def job(seconds):
+    with sp.region("job"):
+        await asyncio.sleep(seconds)
+        with sp.region("inner"): await asyncio.sleep(60)
+async def main():
+    with sp.region("ended"): await asyncio.sleep(0.01)
+    jobs = [asyncio.create_task(job(0.02 * n)) for n in (1, 2)]
+    await asyncio.sleep(0.2)
+    live = sp.load([name for name in os.listdir() if name.endswith(".spool")][0])  # this process, which goes on
+    print(*live["job"][0].await_times, *live["inner"][0].await_times)
+    with sp.region("busy"):
+        with sp.region("behind"): pass
+        sys.stdout.flush()
+        os.kill(os.getpid(), 9)
+sp.setup(output="p.h5", track_async=True, clock=sys.argv[1])
+asyncio.run(main())
+""",
+        clock,
+        check=False,
+    )
+    results = spool_of(tmp_path)
+    tasks = {row.index: row for row in results.tasks[0]}
+    jobs, inner = results["job"][0], results["inner"][0]
+    assert list(jobs.event_metadata) == list(inner.event_metadata) == [{"open": True}] * 2
+    for at, (task, awaited) in enumerate(zip(jobs.task_ids, jobs.await_times)):
+        assert abs(awaited - tasks[task].awaiting_time) < 1e-6  # two roundings to ns, and of ticks
+        assert 0.19 < awaited < jobs.durations[at]
+        slept = 0.02 * (at + 1)
+        assert slept - 0.001 < awaited - inner.await_times[at] < slept + 0.05 and inner.await_times[at] > 0.1
+    assert results["busy"][0].await_times[0] == 0.0 and 0.009 < results["ended"][0].await_times[0]
+
+
+def test_calls_of_tasks_that_wait_while_they_are_looked_at_have_awaited(pm, tmp_path):
+    import asyncio
+
+    async def job():
+        with pm.region("job"):
+            await asyncio.sleep(60)
+
+    async def main():
+        task = asyncio.create_task(job())
+        await asyncio.sleep(0.1)
+        [name] = [name for name in os.listdir(tmp_path) if name.endswith(".spool")]
+        with pm.region("now"):
+            found = sp.load(tmp_path / name)
+        task.cancel()
+        return found
+
+    with pm.session(output=tmp_path / "p.h5", track_async=True, verbose=False):
+        found = asyncio.run(main())
+    waiting = found["job"][0]
+    assert 0.09 < waiting.await_times[0] <= waiting.durations[0] < waiting.await_times[0] + 0.05
+    assert found["now"][0].await_times[0] == 0.0
+
+
 def test_many_tasks_fill_pages(python, tmp_path):
     python(
         HEAD

@@ -18,21 +18,21 @@ class TrioHook:
     """
 
     def __init__(self, run: _core.Run) -> None:
-        self._run = run
+        self._run: _core.Run | None = run
         self._module: Any = None
         self._original: Any = None
         self._installed: Any = None
-        self._callback = self._install
+        self._callback: Any = self._install  # a cycle, until it is removed: the run must not wait for the collector
         _imports.when_imported("trio", self._callback)
 
     def _install(self, trio: ModuleType) -> None:
         module: Any = trio._core._run
         original = module.setup_runner
-        run = self._run
 
         def setup_runner(*args: Any, **keywords: Any) -> _Runner:
             runner = original(*args, **keywords)
-            if hook.active:
+            run = hook._run
+            if run is not None:
                 runner.instruments.add_instrument(_core.TrioInstrument(run))
             return runner
 
@@ -47,18 +47,15 @@ class TrioHook:
             task = trio.lowlevel.current_task()
         except RuntimeError:
             return
+        if self._run is None:
+            return
         instrument = _core.TrioInstrument(self._run)
         trio.lowlevel.add_instrument(instrument)
         instrument.before_task_step(task)
-
-    @property
-    def active(self) -> bool:
-        """Whether runners that start now are followed."""
-        return self._installed is not None
 
     def remove(self) -> None:
         """Give trio its function back, unless somebody else has replaced ours since: then ours only passes on."""
         _imports.forget("trio", self._callback)
         if self._module is not None and self._module.setup_runner is self._installed:
             self._module.setup_runner = self._original
-        self._installed = None
+        self._installed = self._original = self._callback = self._run = None

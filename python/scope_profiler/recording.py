@@ -464,10 +464,12 @@ class Recording:
         lost = self.run.lost
         if lost:
             metadata["lost_calls"] = lost
-        dropped, until_ns = self.run.dropped
+        limited = self.run.limited  # recording has stopped, and every call since is missing
+        missed = lost - (self.run.vanished or 0)
+        dropped, until_ns = (missed, metadata["finalize_time_ns"]) if limited else self.run.dropped
         if dropped:
             metadata.update(dropped_calls=dropped, dropped_until_ns=until_ns)
-        if dropped or self.run.limited:
+        if dropped or limited:
             metadata["recording_limited"] = True
         return metadata
 
@@ -533,15 +535,19 @@ class Recording:
         if not self.run.track_threads:
             return "track_threads=True (threads) or track_async=True (tasks) keeps them apart"
         if not self.run.track_async:
-            return "track_async=True keeps those of tasks and greenlets apart"
+            return "track_async=True keeps those of tasks and greenlets apart; a generator that is suspended inside of a region does this too"
         return "a generator that is suspended inside of a region does this"
 
     def _problems(self, profile: Profile) -> list[str]:
         problems = []
         if not profile.nested:
-            problems.append(
-                "calls overlap without nesting, so the call graph and exclusive times are left out; " + self._way_out()
+            what = (
+                "calls of one thread or task overlap without nesting, so there is no call graph, and while two are open the one that "
+                "began last has the time as its own; "
+                if self.run.track_threads
+                else "calls overlap without nesting, so the call graph and exclusive times are left out; "
             )
+            problems.append(what + self._way_out())
         vanished = self.run.vanished
         unmatched, lost = self.run.unmatched - self._told[0], self.run.lost - (vanished or 0) - self._told[1]
         self._told = (self._told[0] + unmatched, self._told[1] + lost)

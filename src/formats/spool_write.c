@@ -1,7 +1,7 @@
 /*
  * spool_write.c - the store behind a recording run.
  *
- * Large chunks are mappings of their own. Small ones are cut from arenas of 1 MiB, and taken up again when they are dropped,
+ * Large chunks are mappings of their own. Small ones are cut from arenas of up to 1 MiB, and taken up again when they are dropped,
  * so that thousands of short threads neither need a mapping each nor let the file grow.
  */
 #include <errno.h>
@@ -59,6 +59,7 @@ typedef struct sp_extent {
 
 typedef struct sp_arena {
     char *memory;
+    size_t bytes;
     sp_page_guard *guard;
 } sp_arena;
 
@@ -255,25 +256,43 @@ static sp_extent *reuse(sp_spool *spool, size_t bytes, bool larger)
     return NULL;
 }
 
-static bool arena_new(sp_spool *spool, bool beyond)
+/* Under a limit at which recording stops, arenas are parts of it, and the last one is what is left. */
+static size_t arena_size(const sp_spool *spool, size_t wanted)
+{
+    if (spool->limit == 0 || spool->store.keeps_newest) return ARENA_BYTES;
+    const uint64_t part = spool->limit / 4, left = spool->limit > spool->occupied ? spool->limit - spool->occupied : 0;
+    size_t bytes = part < ARENA_BYTES ? (size_t)part : ARENA_BYTES;
+    if (bytes > left) bytes = (size_t)left;
+    bytes = bytes / SP_SPOOL_PAGE * SP_SPOOL_PAGE;
+    return bytes > wanted ? bytes : wanted;
+}
+
+static bool arena_new(sp_spool *spool, size_t wanted, bool beyond)
 {
     sp_arena *arenas = realloc(spool->arenas, (spool->arena_count + 1) * sizeof *arenas);
     if (arenas == NULL) return false;
     spool->arenas = arenas;
-    const uint64_t offset = extend(spool, ARENA_BYTES, beyond);
-    char *memory = offset ? map_range(spool, offset, ARENA_BYTES) : NULL;
+    const size_t bytes = arena_size(spool, wanted);
+    const uint64_t offset = extend(spool, bytes, beyond);
+    char *memory = offset ? map_range(spool, offset, bytes) : NULL;
     if (memory == NULL) return false;
-    arenas[spool->arena_count++] = (sp_arena){memory, guard_new(spool, memory, ARENA_BYTES)};
+    arenas[spool->arena_count++] = (sp_arena){memory, bytes, guard_new(spool, memory, bytes)};
     spool->arena_offset = offset;
     spool->arena_used = 0;
     return true;
+}
+
+/* What the arena that is being cut still has. */
+static size_t arena_rest(const sp_spool *spool)
+{
+    return spool->arena_count ? spool->arenas[spool->arena_count - 1].bytes - spool->arena_used : 0;
 }
 
 static sp_extent *cut(sp_spool *spool, size_t bytes, bool beyond)
 {
     sp_extent *extent = extent_new(spool);
     if (extent == NULL) return NULL;
-    if ((spool->arena_count == 0 || spool->arena_used + bytes > ARENA_BYTES) && !arena_new(spool, beyond)) return NULL;
+    if (arena_rest(spool) < bytes && !arena_new(spool, bytes, beyond)) return NULL;
     *extent = (sp_extent){.memory = spool->arenas[spool->arena_count - 1].memory + spool->arena_used,
                           .offset = spool->arena_offset + spool->arena_used, .bytes = bytes, .small = true};
     spool->arena_used += bytes;
@@ -341,6 +360,8 @@ static sp_chunk_header *chunk_new(sp_spool *spool, sp_chunk_kind kind, uint32_t 
     if (extent == NULL && small && errno == EDQUOT) {
         extent = reuse(spool, bytes, true);
         used_before = extent != NULL;
+        /* The last block of a limit is as large as what is left. */
+        if (extent == NULL && kind == SP_CHUNK_EVENTS && arena_rest(spool) > 0) extent = cut(spool, arena_rest(spool), false);
         errno = EDQUOT;
     }
     if (extent == NULL) return NULL;
@@ -625,6 +646,22 @@ static void *spool_map(sp_store *store, sp_chunk_kind kind, uint32_t owner, uint
     return memory;
 }
 
+/*
+ * Nothing is taken from the file any more: blocks and tasks stay mapped for as long as something refers to them, but neither the file's
+ * descriptor nor what only a writer needs has to wait for that.
+ */
+static void close_file(sp_spool *spool)
+{
+    sp_page_guard_free(spool->header_guard);
+    spool->header_guard = NULL;
+    if (spool->header) munmap(spool->header, SP_SPOOL_PAGE);
+    if (spool->copied) munmap(spool->copied, SP_SPOOL_PAGE);
+    if (spool->file >= 0) close(spool->file);
+    spool->header = NULL;
+    spool->copied = NULL;
+    spool->file = -1;
+}
+
 static void spool_free(sp_spool *spool)
 {
     for (size_t i = 0; i < spool->extent_count; i++) {
@@ -634,12 +671,9 @@ static void spool_free(sp_spool *spool)
     }
     for (size_t i = 0; i < spool->arena_count; i++) {
         sp_page_guard_free(spool->arenas[i].guard);
-        munmap(spool->arenas[i].memory, ARENA_BYTES);
+        munmap(spool->arenas[i].memory, spool->arenas[i].bytes);
     }
-    sp_page_guard_free(spool->header_guard);
-    if (spool->header) munmap(spool->header, SP_SPOOL_PAGE);
-    if (spool->copied) munmap(spool->copied, SP_SPOOL_PAGE);
-    if (spool->file >= 0) close(spool->file);
+    close_file(spool);
     pthread_mutex_destroy(&spool->lock);
     for (live_rows *live = atomic_load(&spool->live), *next; live; live = next) {
         next = live->next;
@@ -759,10 +793,10 @@ static void seal_header(sp_spool_header *header)
     header->crc = libdeflate_crc32(0, header, offsetof(sp_spool_header, crc));
 }
 
-/* A limit is many blocks, or there would be little to choose from when one has to go. */
+/* A limit is many blocks: there must be some to choose from when one has to go, and recording must not stop long before it. */
 static size_t largest_block(uint64_t limit)
 {
-    return limit >= 32 * (uint64_t)HUGE ? 0 : SMALL_LIMIT / 4 - sizeof(sp_chunk_header);
+    return limit == 0 || limit >= 32 * (uint64_t)HUGE ? 0 : SMALL_LIMIT / 4 - sizeof(sp_chunk_header);
 }
 
 sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_error *error)
@@ -776,10 +810,8 @@ sp_status sp_spool_create(const sp_spool_options *options, sp_store **out, sp_er
     pthread_mutex_init(&spool->lock, NULL);
     spool->limit = options->limit;
     spool->store.keeps_newest = options->limit && options->keeps_newest;
-    if (spool->store.keeps_newest) {
-        spool->store.largest_block = largest_block(options->limit);
-        spool->store.most_values = options->limit / 2;
-    }
+    spool->store.largest_block = largest_block(options->limit);
+    if (spool->store.keeps_newest) spool->store.most_values = options->limit / 2;
     spool->ends_with_name = options->ends_with_name;
     spool->path = strdup(options->path);
     /* Only the user may read it, and a name that is there already, a planted link too, is not taken. */
@@ -834,6 +866,7 @@ void sp_spool_finish(sp_store *store, bool keep)
     pthread_mutex_lock(&spool->lock);
     if (!spool->finished && !spool->inherited && !keep && is_ours(spool)) unlink(spool->path);
     spool->finished = true;
+    close_file(spool);
     pthread_mutex_unlock(&spool->lock);
 }
 
@@ -873,9 +906,9 @@ static void spool_inherit(sp_store *store)
         }
         if (memory == MAP_FAILED) make_private(extent->memory, extent->bytes);
     }
-    for (size_t i = 0; i < spool->arena_count; i++) make_private(spool->arenas[i].memory, ARENA_BYTES);
+    for (size_t i = 0; i < spool->arena_count; i++) make_private(spool->arenas[i].memory, spool->arenas[i].bytes);
     tell_copied(spool);
-    close(spool->file);
+    if (spool->file >= 0) close(spool->file);
     spool->file = -1;
 }
 

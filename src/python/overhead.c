@@ -157,6 +157,8 @@ static int measure(const sp_run *run, bool functions, double *ns, double *functi
         atomic_store(&((sp_recorder_object *)recorder)->gate.token, 0);
         Py_DECREF((PyObject *)s->region);
     }
+    /* A recorder and its regions hold each other: without this they would wait for the garbage collector. */
+    if (recorder) PyDict_Clear(((sp_recorder_object *)recorder)->regions);
     Py_XDECREF(recorder);
     free(s);
     return ready ? 0 : -1;

@@ -427,3 +427,56 @@ def test_a_process_that_records_to_the_same_file_is_told_at_setup(pm, tmp_path):
 def test_a_name_that_goes_on_is_another_file(pm, tmp_path):
     with rival(tmp_path / "p.h5.more.h5"):
         assert warnings_of_a_session(pm, tmp_path / "p.h5") == []
+@pytest.mark.parametrize(
+    "session",
+    [
+        "sp.session(output='p.h5', verbose=False)",
+        "sp.session(output='p.h5', verbose=False, track_async=True)",
+        "sp.session(output='p.h5', verbose=False, aggregation_mode=True)",
+        "sp.ProfileManager().session(output='p.h5', verbose=False)",
+        "sp.ProfileManager().session(output='p.h5', verbose=False, track_async=True)",
+    ],
+)
+def test_a_session_that_is_over_has_no_file_open(python, session):
+    """Whether or not the garbage collector ever runs."""
+    python(f"""
+import gc, os, scope_profiler as sp
+gc.disable()
+def here():
+    files = [os.readlink(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{{fd}}")]
+    return sum(".spool" in file for file in files), sum(".spool" in line for line in open("/proc/self/maps"))
+maps = []
+for _ in range(12):
+    with {session} as run:
+        with sp.region("x"): pass
+        assert here()[0] == 1
+    files, mapped = here()
+    assert files == 0, files
+    maps.append(mapped)
+# What was recorded into stays mapped for as long as the run is known: that of the last session, and of managers that are there.
+each = {int("ProfileManager" in session)}
+assert maps[-1] - maps[2] <= each * 2 * 9 and (each or maps[-1] == maps[2]), maps
+""")
+
+
+def test_sessions_do_not_use_up_the_files_of_a_process(python, tmp_path):
+    python("""
+import resource, warnings, scope_profiler as sp
+warnings.simplefilter("error")
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+for _ in range(60):
+    with sp.session(output="p.h5", track_async=True, verbose=False):
+        with sp.region("x"): pass
+    assert sp.load("p.h5")["x"].num_calls == 1
+""")
+
+
+def test_results_are_read_from_the_file_when_the_spool_is_gone(pm, tmp_path):
+    with pm.session(output=tmp_path / "p.h5", track_async=True, verbose=False, return_results=True) as run:
+        for _ in range(100):
+            with pm.region("x"):
+                pass
+    (tmp_path / "p.h5").rename(tmp_path / "moved.h5")
+    assert run.results["x"][0].num_calls == len(run.results["x"][0].durations) == 100
+    assert [row.name for row in run.results.threads[0]] == ["MainThread"]
+    assert pm.get_config().tracker.threads[0].name == "MainThread"

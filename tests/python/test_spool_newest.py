@@ -132,9 +132,57 @@ def test_under_stop_the_file_says_that_recording_was_limited(pm, tmp_path):
     with pytest.warns(RuntimeWarning, match="recording stopped at the limit of the spool's size: .* are missing"):
         pm.finalize(verbose=False)
     found = sp.load(tmp_path / "p.h5")
-    assert found.metadata["recording_limited"] and "dropped_calls" not in found.metadata
-    assert found["a"].num_calls + found.metadata["lost_calls"] == 300_000
+    assert found.metadata["recording_limited"]
+    assert found["a"].num_calls + found.metadata["dropped_calls"] == 300_000
+    # Every call that began later is missing, until the run was written.
+    assert found.metadata["dropped_until_ns"] == found.metadata["finalize_time_ns"] > found["a"][0].end_times_ns.max()
     assert np.diff(found["a"][0].start_times).min() >= 0
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("tasks", [False, True])
+def test_under_stop_most_of_the_limit_is_calls(pm, tmp_path, limit, tasks):
+    """Calls take 24 bytes (32 with tasks), and little goes for anything else: the smallest limit is of use."""
+    pm.setup(output=tmp_path / "p.h5", spool_limit=limit * MIB, track_async=tasks)
+    region, count = pm.region("a"), limit * MIB // 20
+    for _ in range(count):
+        with region:
+            pass
+    [spool] = tmp_path.glob("*.spool")
+    assert os.stat(spool).st_blocks * 512 <= limit * MIB
+    recovered = sp.load(spool)
+    with pytest.warns(RuntimeWarning, match="recording stopped at the limit of the spool's size"):
+        pm.finalize(verbose=False)
+    found = sp.load(tmp_path / "p.h5")
+    kept = found["a"].num_calls
+    assert 0.85 * limit * MIB < kept * (32 if tasks else 24) < limit * MIB
+    assert kept + found.metadata["dropped_calls"] == count
+    assert recovered["a"].num_calls == kept and recovered.metadata["recording_limited"] is True
+
+
+def test_under_stop_tasks_and_threads_share_the_smallest_limit(python, tmp_path):
+    python(
+        """
+import asyncio, os, threading, scope_profiler as sp
+def enter(name):
+    region = sp.region(name)
+    for _ in range(60_000):
+        with region: pass
+async def work(name): enter(name)
+async def main():
+    for name in "ab": await asyncio.create_task(work(name))
+sp.setup(output="p.h5", track_async=True, spool_limit=1 << 20)
+thread = threading.Thread(target=enter, args=("thread",)); thread.start(); thread.join()
+asyncio.run(main())
+os.kill(os.getpid(), 9)
+""",
+        check=False,
+    )
+    [spool] = tmp_path.glob("*.spool")
+    assert os.stat(spool).st_blocks * 512 <= MIB
+    found = sp.load(spool)
+    assert found.metadata["recording_limited"] is True and "recovered_damaged_bytes" not in found.metadata
+    assert found["thread"].num_calls > 20_000
 
 
 def test_the_environment_chooses_limit_and_policy(pm, tmp_path, monkeypatch):

@@ -40,6 +40,7 @@ UNKNOWN = -1
 CPU_SAMPLE_MASK = 255
 
 _NS = 1_000_000_000
+_NAN = float("nan")
 
 
 def _seconds(ns: int) -> float:
@@ -70,7 +71,8 @@ class ThreadInfo:
     start_time, end_time
         Seconds since the start of the run; ``end_time`` is None if the thread was alive when the run was collected.
     cpu_time
-        Seconds of CPU it used in its whole life, up to its end or the collection.
+        Seconds of CPU it used in its whole life, up to its end or the collection; NaN where that is not known: of a thread that was
+        killed with its process.
     cpu_before
         That part of it which it had used before ``start_time``, and so not in the run; 0.0 where that is not known.
     """
@@ -98,13 +100,13 @@ class ThreadInfo:
         self.daemon: bool = bool(daemon)
         self.start_time: float = _seconds(start_ns)
         self.end_time: float | None = _seconds_or_none(end_ns)
-        self.cpu_time: float = _seconds(cpu_ns)
+        self.cpu_time: float = _seconds(cpu_ns) if int(cpu_ns) >= 0 else _NAN
         self.cpu_before: float = _seconds(cpu_before_ns)
 
     @property
-    def run_cpu_time(self) -> float | None:
-        """Seconds of CPU that it used in the run; None for a thread that was killed with its process."""
-        return None if self.cpu_time < 0 else max(_between(self.cpu_before, self.cpu_time), 0.0)
+    def run_cpu_time(self) -> float:
+        """Seconds of CPU that it used in the run; NaN where ``cpu_time`` is."""
+        return max(_between(self.cpu_before, self.cpu_time), 0.0) if self.cpu_time >= 0 else _NAN
 
     @property
     def alive(self) -> bool:
@@ -118,7 +120,8 @@ class ThreadInfo:
 
     def __repr__(self) -> str:
         state = "alive" if self.alive else f"{self.wall_time:.6f} s wall"
-        return f"<ThreadInfo {self.index} {self.name!r} of rank {self.rank}: {self.cpu_time:.6f} s CPU, {state}>"
+        cpu = f"{self.cpu_time:.6f} s CPU" if self.cpu_time >= 0 else "CPU time unknown"
+        return f"<ThreadInfo {self.index} {self.name!r} of rank {self.rank}: {cpu}, {state}>"
 
 
 class TaskInfo:

@@ -307,13 +307,13 @@ def print_threads(
         _Field("thread", lambda t: f"{t.name} (daemon)" if t.daemon else t.name, number=False),
         _Field("calls", lambda t: str(int(total(t, "num_calls")))),
         _Field("regions [s]", lambda t: seconds(float(total(t, "region_time")))),
-        _Field("cpu [s]", lambda t: seconds(t.run_cpu_time)),
+        _Field("cpu [s]", lambda t: seconds(plain(t.run_cpu_time))),
         _Field("wall [s]", lambda t: seconds(t.wall_time)),
         _Field("start [s]", lambda t: seconds(t.start_time)),
         _Field("end [s]", lambda t: "alive" if t.alive else seconds(t.end_time)),
     ]
     limit = THREAD_LIMIT if limit is None else limit
-    _print_top(output, "Threads", threads, _with_rank(results, fields), limit, lambda t: t.run_cpu_time or 0.0, "CPU time")
+    _print_top(output, "Threads", threads, _with_rank(results, fields), limit, lambda t: plain(t.run_cpu_time) or 0.0, "CPU time")
 
 
 def print_tasks(

@@ -105,7 +105,8 @@ def _region(name: str, rank: int, one: Region) -> dict[str, Any]:
 
 
 def _ns(seconds: float | None) -> int:
-    return -1 if seconds is None else round(seconds * 1e9)
+    """-1 for what is not known: None or NaN."""
+    return -1 if seconds is None or seconds != seconds else round(seconds * 1e9)
 
 
 def _thread(row: Any) -> list[Any]:

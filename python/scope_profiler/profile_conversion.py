@@ -114,7 +114,8 @@ def _metadata_text(one: Region) -> str | None:
 
 
 def _ns(seconds: float | None) -> int:
-    return -1 if seconds is None else round(seconds * 1e9)
+    """-1 for what is not known: None or NaN."""
+    return -1 if seconds is None or seconds != seconds else round(seconds * 1e9)
 
 
 _AGGREGATE = ("count", "total", "minimum", "maximum", "exclusive")

@@ -630,7 +630,8 @@ class ProfilingResults:
         rank that the run does not have.
 
         ``region_time`` is the wall clock, in s, during which the thread was inside a region, be it in its own calls or those
-        of the tasks it ran. A thread that used more CPU than that used it outside of every region.
+        of the tasks it ran. A thread that used more CPU than that used it outside of every region. ``cpu_time`` is NaN where it is
+        not known.
 
         Raises EventDataUnavailableError if the profile was read without its calls and does not store these sums.
         """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from math import isnan
 
 from scope_profiler import _core
 from scope_profiler.call_statistics import (
@@ -176,7 +177,7 @@ class _Table:
 
 def _cpu(thread: ThreadInfo) -> str:
     """CPU time in the run as text; a thread that was killed with its process has none that is known."""
-    return "-" if thread.run_cpu_time is None else f"{thread.run_cpu_time:.6f}"
+    return "-" if isnan(thread.run_cpu_time) else f"{thread.run_cpu_time:.6f}"
 
 
 def _seconds(ns: float | None) -> str:
@@ -589,7 +590,7 @@ def _thread_facts(results: ProfilingResults, ranks: Sequence[int], threads: Sequ
     if wall and len(ranks) == 1:
         inside = sum(usage.get((thread.rank, thread.index), (0, 0))[1] for thread in threads) / _NS
         facts.append(f"{inside / wall:.2f} inside of regions on average over {wall:.3f} s")
-    known = [thread.run_cpu_time for thread in threads if thread.run_cpu_time is not None]
+    known = [thread.run_cpu_time for thread in threads if not isnan(thread.run_cpu_time)]
     if known:
         unknown = f" on {len(known)} of them, unknown on the others" if len(known) < len(threads) else ""
         facts.append(f"{sum(known):.3f} s of CPU{unknown}")
@@ -601,7 +602,7 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
     columns = [Column("rank", number=True)] if ranked else []
     columns += [Column("#", number=True), Column("thread")]
     columns += [Column(title, number=True) for title in ("calls", "in regions [s]", "cpu [s]", "wall [s]")]
-    busiest = sorted(threads, key=lambda thread: -(thread.run_cpu_time or 0.0))[:_THREADS_SHOWN]
+    busiest = sorted(threads, key=lambda thread: 0.0 if isnan(thread.run_cpu_time) else -thread.run_cpu_time)[:_THREADS_SHOWN]
     shown = set(map(id, busiest))
     rows = []
     for thread in threads:
@@ -615,7 +616,7 @@ def _thread_table(threads: Sequence[ThreadInfo], usage: _Usage) -> list[str]:
     lines = table(columns, rows)
     if len(threads) > len(busiest):
         rest = [thread.run_cpu_time for thread in threads if id(thread) not in shown]
-        known = [time for time in rest if time is not None]
+        known = [time for time in rest if not isnan(time)]
         told = f" with {sum(known):.6f} s of CPU in all" if known else ""
         unknown = f", of {len(rest) - len(known)} it is unknown" if known and len(known) < len(rest) else ""
         lines.append(f"  and {len(rest)} more threads{told}{unknown}")

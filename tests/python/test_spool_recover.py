@@ -1,5 +1,6 @@
 """What is read from a spool, and the recover command."""
 
+import json
 import os
 import sys
 
@@ -243,6 +244,18 @@ def test_tables_show_no_cpu_time_where_none_is_known(killed, capsys):
     shown = capsys.readouterr().out
     [row] = [line for line in shown.splitlines() if "MainThread" in line]
     assert " - " in row and "-0.0" not in shown, shown
+    assert main(["inspect", str(spool), "--json"]) == 0
+    [thread] = json.loads(capsys.readouterr().out)["profiles"][0]["threads"]
+    assert thread["cpu_time"] is None and thread["run_cpu_time"] is None
+    results = sp.load(spool)
+    [info], [summed] = results.threads[0], results.thread_summary()
+    assert all(value != value for value in (info.cpu_time, info.run_cpu_time, summed["cpu_time"]))  # NaN
+    assert "CPU time unknown" in repr(info)
+    sp.write_profile(results, spool.with_name("again.json"))
+    [again] = sp.load(spool.with_name("again.json")).threads[0]
+    sp.write_profile(sp.ProfilingResults({}, threads=results.threads), spool.with_name("bare.h5"))
+    [bare] = sp.load(spool.with_name("bare.h5")).threads[0]
+    assert again.cpu_time != again.cpu_time and bare.cpu_time != bare.cpu_time
 
 
 def test_calls_that_were_opened_last_stay_inside_their_callers(killed):

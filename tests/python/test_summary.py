@@ -280,7 +280,7 @@ def test_cpu_time_that_is_unknown_is_not_taken_for_none():
     some = printed(results_of(("r", 0, 5, 0, 0), threads={0: threads}), suppress_notes=False)
     assert ", 0.020 s of CPU on 1 of them, unknown on the others\n" in some
     for thread in threads:
-        thread.cpu_time = -1.0
+        thread.cpu_time = float("nan")
     none = printed(results_of(("r", 0, 5, 0, 0), threads={0: threads}), suppress_notes=False)
     assert "Concurrent run: 2 threads" in none and "s of CPU" not in none
     many = [ThreadInfo(i, 0, f"t{i}", 1, 1, False, 0, 9 * MS, -1 if i % 2 else MS) for i in range(100)]

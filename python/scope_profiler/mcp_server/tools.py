@@ -140,7 +140,7 @@ def inspect_profile(
         by group, and regions: items with one entry a call path. In it total is the time of the outermost calls together,
         exclusive is without the calls inside, coverage is the wall time during which one of the calls was open, awaiting
         the part of total in which their tasks were suspended (null if tasks were not tracked). threads and coroutines are null if they were not tracked; region_time of a thread is the wall time that it spent inside of regions,
-        run_cpu_time the CPU time that it used in the run, cpu_time that of its whole life.
+        run_cpu_time the CPU time that it used in the run, cpu_time that of its whole life (null if not known).
     """
     return _inspected(_load(file_path), include, exclude, ranks, sort, top_n, full_metadata)
 
@@ -206,9 +206,11 @@ def _items(rows: Sequence[Mapping[str, Any]], limit: int) -> dict[str, Any]:
 
 def _threads(results: ProfilingResults, ranks: list[int] | None, limit: int) -> dict[str, Any] | None:
     """The threads, the busiest first."""
+    from scope_profiler.inspection import plain
+
     chosen = [rank for rank in sorted(results.threads) if ranks is None or rank in ranks]
     rows = [
-        {"rank": rank, **row, "run_cpu_time": thread.run_cpu_time}
+        {"rank": rank, **row, "cpu_time": plain(thread.cpu_time), "run_cpu_time": plain(thread.run_cpu_time)}
         for rank in chosen
         for row, thread in zip(results.thread_summary(rank), results.threads[rank])
     ]

@@ -352,6 +352,8 @@ def _lane_columns(results: ProfilingResults, columns: list[Column]) -> list[Colu
 
 
 def _threads(results: ProfilingResults) -> View:
+    from scope_profiler.inspection import plain
+
     several = int(results.num_ranks) > 1
     rows: list[tuple[Any, ...]] = []
     for rank, threads in sorted(results.threads.items()):
@@ -359,7 +361,7 @@ def _threads(results: ProfilingResults) -> View:
         for thread in threads:
             row = (
                 thread.index, f"{thread.name} (daemon)" if thread.daemon else thread.name, used[thread.index]["num_calls"],
-                used[thread.index]["region_time"], thread.run_cpu_time, thread.wall_time, thread.start_time, thread.end_time,
+                used[thread.index]["region_time"], plain(thread.run_cpu_time), thread.wall_time, thread.start_time, thread.end_time,
                 "alive" if thread.alive else "ended",
             )  # fmt: skip
             rows.append((rank, *row) if several else row)

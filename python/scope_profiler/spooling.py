@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._core import Recorder, Run
     from .profile_config import ProfilingConfig
 
-__all__ = ["SUFFIX", "open_run"]
+__all__ = ["SUFFIX", "open_run", "worker_directories"]
 
 SUFFIX = ".spool"
 VARIABLE = "SCOPE_PROFILER_SPOOL"
@@ -167,6 +167,29 @@ def _spools_of(output: str) -> list[tuple[str, dict[str, Any]]]:
     return [(path, facts) for _, path, facts in sorted(found, key=lambda one: one[:2])]
 
 
+def worker_directories(spool: str) -> list[str]:
+    """What processes that the run of this spool followed left beside it (following.py): directories with something in them."""
+    import re
+
+    directory, name = os.path.split(spool)
+    process = re.match(r"(.*\.[0-9]+-)[0-9]+\.spool$", name, re.DOTALL)
+    if process is None:
+        return []
+    found = []
+    for entry in os.listdir(directory or "."):
+        path = os.path.join(directory, entry)
+        if entry.startswith(process[1]) and re.fullmatch(r"[0-9]+\.workers", entry[len(process[1]) :]) and _has_entries(path):
+            found.append(path)
+    return sorted(found)
+
+
+def _has_entries(directory: str) -> bool:
+    try:
+        return bool(os.listdir(directory))
+    except OSError:  # no directory, or not ours to read
+        return False
+
+
 _EMPTY_BYTES = 4 << 20  # a spool without calls has about one
 
 
@@ -174,7 +197,7 @@ def _is_empty(path: str) -> bool:
     """Whether the spool of a process that is gone is our own, and holds no call and nothing that could not be understood."""
     try:
         facts = os.stat(path)
-        if facts.st_size > _EMPTY_BYTES or facts.st_uid != os.geteuid():
+        if facts.st_size > _EMPTY_BYTES or facts.st_uid != os.geteuid() or worker_directories(path):
             return False
         profile, found = _core.read_spool(path)
     except (OSError, ValueError):

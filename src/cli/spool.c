@@ -1,5 +1,6 @@
 /* spool.c - recover: what a process that was killed had recorded. */
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "core/sort.h"
 #include "formats/spool.h"
 
 static const cli_option recover_options[] = {
@@ -72,10 +74,100 @@ static void describe(const sp_profile *profile, const sp_salvage *salvage, sp_te
     sp_text_add(out, "\n");
 }
 
-/* The spool is of no use any more, unless something in it is not in the profile. */
-static int dispose(const cli *c, const char *path, const sp_spool_info *info, const sp_salvage *salvage, sp_text *out)
+/* -- worker processes -- */
+
+/* "<digits>.workers" */
+static bool is_workers_ending(const char *text)
 {
-    if (cli_flag(c, "keep")) return 0;
+    const size_t digits = strspn(text, "0123456789");
+    return digits > 0 && strcmp(text + digits, ".workers") == 0;
+}
+
+static bool has_entries(const char *directory)
+{
+    DIR *entries = opendir(directory);
+    if (entries == NULL) return false;
+    bool any = false;
+    for (const struct dirent *entry; !any && (entry = readdir(entries)) != NULL;) {
+        any = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(entries);
+    return any;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* What processes that the run of the spool followed left beside it: directories with something in them, by name. */
+static int worker_directories(const char *spool, cli_paths *out)
+{
+    *out = (cli_paths){0};
+    if (output_size(spool) == 0) return 0;
+    const char *slash = strrchr(spool, '/'), *name = slash ? slash + 1 : spool;
+    const size_t place = (size_t)(name - spool), known = (size_t)(strrchr(name, '-') - name) + 1; /* OUTPUT.PID- */
+    char *directory = strndup(slash ? spool : ".", slash ? place : 1);
+    DIR *entries = directory ? opendir(directory) : NULL;
+    int code = directory ? 0 : cli_no_memory();
+    free(directory);
+    for (const struct dirent *entry; entries && code == 0 && (entry = readdir(entries)) != NULL;) {
+        if (strncmp(entry->d_name, name, known) != 0 || !is_workers_ending(entry->d_name + known)) continue;
+        char *path = NULL, **larger = realloc(out->paths, (out->count + 1) * sizeof *larger);
+        if (larger) out->paths = larger;
+        if (larger == NULL || asprintf(&path, "%.*s%s", (int)place, spool, entry->d_name) < 0) code = cli_no_memory();
+        else if (has_entries(path)) out->paths[out->count++] = path;
+        else free(path);
+    }
+    if (entries) closedir(entries);
+    if (out->count) sp_sort(out->paths, out->count, sizeof *out->paths, by_text);
+    return code;
+}
+
+/* As a shell reads it back. */
+static void add_quoted(sp_text *out, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
+    if (*word && word[strspn(word, plain)] == '\0') {
+        sp_text_add(out, word);
+        return;
+    }
+    sp_text_add(out, "'");
+    for (const char *at = word; *at; at++) {
+        if (*at == '\'') sp_text_add(out, "'\"'\"'");
+        else sp_text_format(out, "%c", *at);
+    }
+    sp_text_add(out, "'");
+}
+
+/* The calls of processes that the run followed are not in the profile; the spool stays, as they are put together with it. */
+static void tell_workers(const char *path, const cli_paths *directories, const char *target, sp_text *out)
+{
+    sp_text line = {0};
+    sp_text_format(&line, "the calls of its worker processes are not in it, so %s stays; all of them: scope-profiler merge ", path);
+    add_quoted(&line, path);
+    for (size_t i = 0; i < directories->count; i++) {
+        sp_text_add(&line, " ");
+        add_quoted(&line, directories->paths[i]);
+        sp_text_add(&line, "/*");
+    }
+    sp_text_add(&line, " -o ");
+    add_quoted(&line, target);
+    sp_text_printable(out, line.data ? line.data : "");
+    sp_text_add(out, "\n");
+    out->failed |= line.failed;
+    sp_text_free(&line);
+}
+
+/* The spool is of no use any more, unless something in it is not in the profile. */
+static int dispose(const cli *c, const char *path, const sp_spool_info *info, const sp_salvage *salvage, const char *target, sp_text *out)
+{
+    cli_paths workers;
+    const int code = worker_directories(path, &workers);
+    const bool needed = workers.count > 0 && !info->alive;
+    if (needed) tell_workers(path, &workers, target, out);
+    cli_paths_free(&workers);
+    if (code || needed || cli_flag(c, "keep")) return code;
     if (info->alive) {
         sp_text_add(out, "its process is still running, so the spool stays\n");
     } else if (salvage->damaged_bytes) {
@@ -97,12 +189,12 @@ static int run_recover(cli *c)
     int code = read_spool(path, &info, &profile, &salvage);
     if (code) return code;
     const bool any = sp_profile_calls(profile) > 0;
-    char *target = any ? strdup(cli_value(c, "output", "")) : NULL;
+    char *target = strdup(cli_value(c, "output", ""));
     if (target && *target == '\0') {
         free(target);
         target = free_name(path);
     }
-    if (any && target == NULL) code = cli_no_memory();
+    if (target == NULL) code = cli_no_memory();
     if (code == 0 && any) code = cli_write(profile, target);
     if (code == 0 && any) {
         sp_text_add(&out, "wrote ");
@@ -124,7 +216,7 @@ static int run_recover(cli *c)
         sp_text_add(&out, line);
     }
     if (code == 0 && salvage.limited) sp_text_add(&out, "recording had stopped at the limit of the spool's size: later calls are missing\n");
-    if (code == 0) code = dispose(c, path, &info, &salvage, &out);
+    if (code == 0) code = dispose(c, path, &info, &salvage, target, &out);
     const int printed = cli_print(c, &out);
     free(target);
     sp_profile_release(profile);
@@ -135,8 +227,8 @@ const cli_command cli_recover = {
     .name = "recover",
     .summary = "write the profile of a process that was killed",
     .description = "Write a profile of the calls in a spool: what a process had recorded and not written when it was killed. The spool "
-                   "is removed then, unless its process still lives or part of it could not be understood. Exits with 1 when it "
-                   "holds no call",
+                   "is removed then, unless its process still lives, part of it could not be understood, or worker processes left calls of "
+                   "their own. Exits with 1 when it holds no call",
     .operands = "SPOOL",
     .least = 1,
     .most = 1,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 import scope_profiler as sp
+from native_code import BUILD, COMMAND
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -465,6 +469,69 @@ def test_a_parent_that_is_killed_leaves_what_can_be_merged(run: Program, tmp_pat
     (spool,) = tmp_path.glob("p.h5.*.spool")
     merged = merge_files([spool, *sorted(directory.glob("*.h5"))])
     assert [merged["parent"][0].num_calls, merged["inner"][1].num_calls] == [1, 6]
+
+
+def test_recover_says_how_the_workers_calls_are_put_with_their_parents(run: Program, tmp_path: Path) -> None:
+    run(
+        """
+        import signal
+        if os.fork():
+            os.wait()
+            sys.exit()
+        sp.setup(output="a run's.h5", follow_processes=True)
+        if sys.argv[1:] == ["calls"]:
+            with sp.region("parent"): pass
+        process = multiprocessing.get_context("fork").Process(target=workers.work, args=(6,)); process.start(); process.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        "calls",
+    )
+    (spool,) = tmp_path.glob("a run's.h5.*.spool")
+    (directory,) = tmp_path.glob("a run's.h5.*.workers")
+    commands = [[sys.executable, "-m", "scope_profiler"], *([[COMMAND]] if BUILD else [])]
+    texts = []
+    for command in commands:  # each leaves everything that is needed
+        target = tmp_path / "p.h5"
+        process = subprocess.run([*command, "recover", spool.name, "-o", target.name], cwd=tmp_path, capture_output=True, text=True)
+        assert process.returncode == 0 and process.stderr == "" and spool.exists()
+        texts.append(process.stdout)
+        wrote, told = process.stdout.splitlines()
+        assert wrote == "wrote p.h5: 1 call of 1 region" and sp.load(target).region_names == ["parent"]
+        assert told.startswith(f"the calls of its worker processes are not in it, so {spool.name} stays; all of them: scope-profiler merge ")
+        words = shlex.split(told.partition("scope-profiler ")[2])
+        assert words == ["merge", spool.name, f"{directory.name}/*", "-o", "p.h5"]
+        subprocess.run(["sh", "-c", f'"$@" {told.partition("scope-profiler ")[2]}', "-", *command], cwd=tmp_path, check=True, capture_output=True)
+        merged = sp.load(target)
+        assert [merged["parent"][0].num_calls, merged["inner"][1].num_calls] == [1, 6]
+    assert len(set(texts)) == 1
+    shutil.rmtree(directory)
+    directory.mkdir()  # nothing is in it: nothing is told, and the spool is of no use any more
+    process = subprocess.run([*commands[-1], "recover", spool.name, "-o", "q.h5"], cwd=tmp_path, capture_output=True, text=True)
+    assert process.stdout == "wrote q.h5: 1 call of 1 region\n" and not spool.exists()
+
+
+def test_the_spool_of_a_parent_without_calls_stays_with_those_of_its_workers(run: Program, tmp_path: Path) -> None:
+    """Else nobody would ever be told of them."""
+    run(
+        """
+        import signal
+        if os.fork():
+            os.wait()
+            sys.exit()
+        sp.setup(output="p.h5", follow_processes=True)
+        process = multiprocessing.get_context("fork").Process(target=workers.work, args=(6,)); process.start(); process.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    (spool,) = tmp_path.glob("p.h5.*.spool")
+    with pytest.warns(RuntimeWarning, match=f"scope-profiler recover .*{spool.name}"):
+        with sp.ProfileManager().session(output=tmp_path / "p.h5", verbose=False):
+            pass
+    assert spool.exists()
+    process = subprocess.run([sys.executable, "-m", "scope_profiler", "recover", spool.name], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 1 and spool.exists()
+    none, told = process.stdout.splitlines()
+    assert none == f"{spool.name} holds no call that is not written" and told.endswith("-o p.recovered.h5")
 
 
 def test_a_fork_without_multiprocessing_stands_down(run: Program, tmp_path: Path) -> None:

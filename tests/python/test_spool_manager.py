@@ -427,6 +427,8 @@ def test_a_process_that_records_to_the_same_file_is_told_at_setup(pm, tmp_path):
 def test_a_name_that_goes_on_is_another_file(pm, tmp_path):
     with rival(tmp_path / "p.h5.more.h5"):
         assert warnings_of_a_session(pm, tmp_path / "p.h5") == []
+
+
 @pytest.mark.parametrize(
     "session",
     [

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 
 from scope_profiler import _core
 from scope_profiler.cli import CommandError
 from scope_profiler.cli.terminal import Output, Progress, count_of, one_line, printable, reason_of
 from scope_profiler.profile_io import write_profile
 from scope_profiler.spool_profile import recover
+from scope_profiler.spooling import worker_directories
 
 DESCRIPTION = (
     "Write a profile of the calls in a spool: what a process had recorded and not written when it was killed. The spool is "
-    "removed then, unless its process still lives or part of it could not be understood. Exits with 1 when it holds no call."
+    "removed then, unless its process still lives, part of it could not be understood, or worker processes left calls of their own. Exits with 1 when it holds no call."
 )
 
 
@@ -57,8 +59,18 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         output.line(f"the spool had reached its limit: the oldest calls were dropped to keep newer ones ({dropped})")
     if facts["limited"]:
         output.line("recording had stopped at the limit of the spool's size: later calls are missing")
-    _dispose(path, output, keep=arguments.keep, alive=alive, damaged=facts["damaged_bytes"])
+    workers = worker_directories(path)
+    if workers and not alive:
+        _tell_workers(path, workers, target if calls else arguments.output or _free_name(path), output)
+    _dispose(path, output, keep=arguments.keep or bool(workers and not alive), alive=alive, damaged=facts["damaged_bytes"])
     return 0 if calls else 1
+
+
+def _tell_workers(path: str, directories: list[str], target: str, output: Output) -> None:
+    """The calls of processes that the run followed are not in the profile; the spool stays, as they are put together with it."""
+    files = " ".join(f"{shlex.quote(directory)}/*" for directory in directories)
+    command = f"scope-profiler merge {shlex.quote(path)} {files} -o {shlex.quote(target)}"
+    output.line(printable(f"the calls of its worker processes are not in it, so {path} stays; all of them: {command}"))
 
 
 def _free_name(spool: str) -> str:

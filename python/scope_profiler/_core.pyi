@@ -480,6 +480,9 @@ def call_tree(
     ``clamp`` there is none. ValueError: columns of different lengths.
     """
 
+def call_overlaps(regions: Sequence[tuple[Buffer | None, ...]], names: Sequence[str]) -> list[tuple[int, str]]:
+    """The lanes (-1: no lanes) of which calls overlap without nesting, and of each a sentence that names the first two."""
+
 def profile_tree(profile: Profile, rank: int, clamp: bool = False) -> tuple[Any, ...]:
     """The same over the calls of a rank of a profile; ``region`` holds indices of profile rows."""
 

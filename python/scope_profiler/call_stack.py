@@ -131,18 +131,41 @@ def build_call_arrays(regions: Iterable[Any], rank: int) -> CallArrays:
     ValueError
         If the columns of a region have different lengths.
     """
+    return _arrays([region for region in regions if rank in region], rank, clamp=False)
+
+
+def build_lane_arrays(regions: Iterable[Any], rank: int) -> tuple[CallArrays, list[tuple[int, str]]]:
+    """Nest the calls of one rank, lane by lane; and the lanes of which calls overlap, with a sentence about the first two.
+
+    Lanes that nest are as :func:`build_call_arrays` has them. On the others a call that outlives the one it starts in stands beside that
+    one, and every instant is the exclusive time of the open call that began last, as in exports.
+
+    Raises
+    ------
+    NestingError
+        As :func:`build_call_arrays`, for a run that did not record lanes.
+    """
     present = [region for region in regions if rank in region]
+    try:
+        return _arrays(present, rank, clamp=False), []
+    except NestingError:
+        if all(region[rank].thread_ids is None for region in present):
+            raise
+    return _arrays(present, rank, clamp=True), _core.call_overlaps(_columns(present, rank), [region.name for region in present])
+
+
+def _columns(present: Sequence[Any], rank: int) -> list[tuple[Any, ...]]:
     ranked = [region[rank] for region in present]
+    return [_columns_of(one.start_times_ns, one.end_times_ns, one.thread_ids, one.task_ids, one.call_ids) for one in ranked]
+
+
+def _arrays(present: Sequence[Any], rank: int, *, clamp: bool) -> CallArrays:
     names = [region.name for region in present]
-    columns = _core.call_tree(
-        [_columns_of(one.start_times_ns, one.end_times_ns, one.thread_ids, one.task_ids, one.call_ids) for one in ranked],
-        names,
-    )
-    region, call, start, end, depth, parent, exclusive, lane = columns
+    region, call, start, end, depth, parent, exclusive, lane = _core.call_tree(_columns(present, rank), names, clamp)
     return CallArrays(
         names,
-        [one.source_file for one in ranked],
-        [one.source_lineno for one in ranked],
+        [one[rank].source_file for one in present],
+        [one[rank].source_lineno for one in present],
         _array(region),
         _array(call),
         _array(start),

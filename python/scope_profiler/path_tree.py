@@ -19,10 +19,11 @@ class Tree:
     """The paths of one rank, parents before children. Every attribute is an array with one value a path; times in ns.
 
     ``parent`` is a path, or -1 for the first level; ``awaiting`` is None when the run did not follow tasks. ``path`` alone has one value
-    a call: its path. Paths are numbered level by level. ``folded`` has the lanes that stand for several alike, and for how many.
+    a call: its path. Paths are numbered level by level. ``folded`` has the lanes that stand for several alike, and for how many;
+    ``overlaps`` those of which calls overlap, and a sentence about it.
     """
 
-    __slots__ = ("awaiting", "calls", "exclusive", "folded", "inclusive", "lane", "names", "parent", "path", "region")
+    __slots__ = ("awaiting", "calls", "exclusive", "folded", "inclusive", "lane", "names", "overlaps", "parent", "path", "region")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Tree:
         self.awaiting = awaiting
         self.path = path
         self.folded: dict[int, int] = {}
+        self.overlaps: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
         return len(self.parent)

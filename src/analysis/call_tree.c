@@ -1,5 +1,6 @@
 #include "analysis/call_tree.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -278,6 +279,75 @@ done:
     return status;
 }
 
+/* -- where calls overlap ---------------------------------------------------------------------------------------------- */
+
+typedef struct overlap_finder {
+    const sp_call_tree *tree;
+    uint32_t *last;           /* by call: the newest of its direct children */
+    sp_lane_tops last_root, told; /* the same of a lane's roots; and whether the lane is in the list */
+    sp_lane_overlap *list;
+    size_t count, size;
+} overlap_finder;
+
+static bool add_overlap(overlap_finder *f, int64_t lane, uint32_t outer, uint32_t inner)
+{
+    uint32_t *const told = sp_lane_tops_find(&f->told, lane);
+    if (told == NULL) return false;
+    if (*told != SP_NO_CALL) return true;
+    if (f->count == f->size) {
+        const size_t size = f->size ? 2 * f->size : 8;
+        sp_lane_overlap *list = realloc(f->list, size * sizeof *list);
+        if (list == NULL) return false;
+        f->list = list;
+        f->size = size;
+    }
+    *told = inner;
+    sp_overlap overlap = {.reversed = outer == SP_NO_CALL, .inner_region = (size_t)f->tree->region[inner],
+                          .inner_call = (uint64_t)f->tree->call[inner]};
+    if (!overlap.reversed) {
+        overlap.outer_region = (size_t)f->tree->region[outer];
+        overlap.outer_call = (uint64_t)f->tree->call[outer];
+    }
+    f->list[f->count++] = (sp_lane_overlap){lane, overlap};
+    return true;
+}
+
+/*
+ * Clamped, a call that outlives the one it starts in stands beside that one, or beside one around it: of two neighbours below one call the
+ * first has then not ended where the second starts. In a tree that nests no neighbours overlap.
+ */
+static bool find_overlaps(overlap_finder *f)
+{
+    const sp_call_tree *tree = f->tree;
+    for (uint64_t i = 0; i < tree->count; i++) {
+        const int64_t lane = tree->lane ? tree->lane[i] : SP_LANE_UNKNOWN;
+        uint32_t *const last = tree->parent[i] >= 0 ? &f->last[tree->parent[i]] : sp_lane_tops_find(&f->last_root, lane);
+        if (last == NULL) return false;
+        const bool reversed = tree->end_ns[i] < tree->start_ns[i];
+        const bool overlaps = *last != SP_NO_CALL && tree->end_ns[*last] > tree->start_ns[i];
+        if ((reversed || overlaps) && !add_overlap(f, lane, reversed ? SP_NO_CALL : *last, (uint32_t)i)) return false;
+        *last = (uint32_t)i;
+    }
+    return true;
+}
+
+sp_status sp_call_tree_overlaps(const sp_call_tree *tree, sp_lane_overlap **out, size_t *count, sp_error *error)
+{
+    overlap_finder f = {.tree = tree, .last = malloc((tree->count + 1) * sizeof *f.last)};
+    if (f.last) memset(f.last, 0xff, (tree->count + 1) * sizeof *f.last);
+    const bool found = f.last && find_overlaps(&f);
+    free(f.last);
+    sp_lane_tops_free(&f.last_root);
+    sp_lane_tops_free(&f.told);
+    if (!found) {
+        free(f.list);
+        return sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the lanes");
+    }
+    *out = f.list;
+    *count = f.count;
+    return SP_OK;
+}
+
 /* -- the sentence ----------------------------------------------------------------------------------------------------- */
 
 #define NAME_SHOWN 160
@@ -301,22 +371,39 @@ static shown_name show(const char *name)
     return shown;
 }
 
-sp_status sp_nesting_fail(sp_error *error, const sp_overlap *overlap, const sp_calls *regions, const char *outer_name,
-                          const char *inner_name)
+sp_overlap_text sp_overlap_tell(const sp_overlap *overlap, const sp_calls *regions, const char *outer_name, const char *inner_name)
 {
+    sp_overlap_text told;
     const shown_name inner = show(inner_name);
     const int64_t inner_start = regions[overlap->inner_region].start_ns[overlap->inner_call];
     const int64_t inner_end = regions[overlap->inner_region].end_ns[overlap->inner_call];
     if (overlap->reversed) {
-        return sp_fail(error, SP_ERR_NESTING, "call %llu of '%s' [%lld, %lld] ns ends before it starts",
-                       (unsigned long long)overlap->inner_call, inner.text, (long long)inner_start, (long long)inner_end);
+        snprintf(told.text, sizeof told.text, "call %llu of '%s' [%lld, %lld] ns ends before it starts",
+                 (unsigned long long)overlap->inner_call, inner.text, (long long)inner_start, (long long)inner_end);
+        return told;
     }
     const shown_name outer = show(outer_name);
     const int64_t outer_start = regions[overlap->outer_region].start_ns[overlap->outer_call];
     const int64_t outer_end = regions[overlap->outer_region].end_ns[overlap->outer_call];
-    return sp_fail(error, SP_ERR_NESTING,
-                   "call %llu of '%s' [%lld, %lld] ns starts inside call %llu of '%s' [%lld, %lld] ns on the same lane, but "
-                   "ends after it; threads and tasks need track_threads or track_async to be told apart",
-                   (unsigned long long)overlap->inner_call, inner.text, (long long)inner_start, (long long)inner_end,
-                   (unsigned long long)overlap->outer_call, outer.text, (long long)outer_start, (long long)outer_end);
+    snprintf(told.text, sizeof told.text,
+             "call %llu of '%s' [%lld, %lld] ns starts inside call %llu of '%s' [%lld, %lld] ns on the same lane, but ends after it",
+             (unsigned long long)overlap->inner_call, inner.text, (long long)inner_start, (long long)inner_end,
+             (unsigned long long)overlap->outer_call, outer.text, (long long)outer_start, (long long)outer_end);
+    return told;
+}
+
+/* What would have kept the calls apart, by what the run did keep apart. */
+static const char *way_out(const sp_calls *calls)
+{
+    if (calls->thread == NULL) return "threads and tasks need track_threads or track_async to be told apart";
+    if (calls->task == NULL) return "tasks need track_async to be told apart, and a generator that is suspended inside of a region does this";
+    return "a generator that is suspended inside of a region does this";
+}
+
+sp_status sp_nesting_fail(sp_error *error, const sp_overlap *overlap, const sp_calls *regions, const char *outer_name,
+                          const char *inner_name)
+{
+    const sp_overlap_text told = sp_overlap_tell(overlap, regions, outer_name, inner_name);
+    if (overlap->reversed) return sp_fail(error, SP_ERR_NESTING, "%s", told.text);
+    return sp_fail(error, SP_ERR_NESTING, "%s; %s", told.text, way_out(&regions[overlap->inner_region]));
 }

@@ -62,9 +62,25 @@ sp_status sp_call_tree_build(sp_call_tree *tree, const sp_calls *regions, size_t
                              sp_overlap *overlap, sp_error *error);
 void sp_call_tree_free(sp_call_tree *tree);
 
-/* SP_ERR_NESTING with the sentence that names both calls and their intervals. Names are UTF-8; long ones are cut. */
+/* SP_ERR_NESTING with the sentence below, and what keeps such calls apart that these did not. */
 sp_status sp_nesting_fail(sp_error *error, const sp_overlap *overlap, const sp_calls *regions, const char *outer_name,
                           const char *inner_name);
+
+/* A lane of which calls overlap, and the first two that do. */
+typedef struct sp_lane_overlap {
+    int64_t lane;
+    sp_overlap overlap;
+} sp_lane_overlap;
+
+/* The lanes of a clamped tree that have no strict one, in order of the first call that overlaps another. *out is malloc'ed. */
+sp_status sp_call_tree_overlaps(const sp_call_tree *tree, sp_lane_overlap **out, size_t *count, sp_error *error);
+
+/* The sentence that names both calls and their intervals. Names are UTF-8; long ones are cut. */
+typedef struct sp_overlap_text {
+    char text[640];
+} sp_overlap_text;
+
+sp_overlap_text sp_overlap_tell(const sp_overlap *overlap, const sp_calls *regions, const char *outer_name, const char *inner_name);
 
 /*
  * The innermost open call of each lane, for passes over calls. Lanes are any int64: a table where their range allows

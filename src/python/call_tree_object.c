@@ -1,5 +1,6 @@
 #include "python/call_tree_object.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "analysis/merge.h"
@@ -211,6 +212,51 @@ static PyObject *raise_nesting(const input *in, const sp_overlap *overlap)
     return NULL;
 }
 
+/* (lane, sentence) */
+static PyObject *overlap_pair(const input *in, const sp_lane_overlap *found)
+{
+    const sp_overlap *overlap = &found->overlap;
+    PyObject *outer = name_bytes(in->names, overlap->outer_region), *inner = name_bytes(in->names, overlap->inner_region);
+    PyObject *pair = NULL;
+    if (outer && inner) {
+        const sp_overlap_text told = sp_overlap_tell(overlap, in->calls, PyBytes_AS_STRING(outer), PyBytes_AS_STRING(inner));
+        PyObject *text = PyUnicode_DecodeUTF8(told.text, (Py_ssize_t)strlen(told.text), "replace");
+        if (text) pair = Py_BuildValue("(LN)", (long long)found->lane, text);
+    }
+    Py_XDECREF(outer);
+    Py_XDECREF(inner);
+    return pair;
+}
+
+static PyObject *call_overlaps(PyObject *module, PyObject *arguments)
+{
+    PyObject *regions, *names;
+    if (!PyArg_ParseTuple(arguments, "OO:call_overlaps", &regions, &names)) return NULL;
+    input in;
+    if (input_read(&in, regions, names) < 0) return NULL;
+    sp_call_tree tree;
+    sp_lane_overlap *found = NULL;
+    size_t count = 0;
+    sp_error error = {0};
+    sp_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = sp_call_tree_build(&tree, in.calls, (size_t)in.count, SP_NEST_CLAMP, NULL, &error);
+    if (status == SP_OK) {
+        status = sp_call_tree_overlaps(&tree, &found, &count, &error);
+        sp_call_tree_free(&tree);
+    }
+    Py_END_ALLOW_THREADS
+    PyObject *list = status == SP_OK ? PyList_New((Py_ssize_t)count) : sp_python_raise(status, &error, NULL);
+    for (size_t i = 0; list && i < count; i++) {
+        PyObject *pair = overlap_pair(&in, &found[i]);
+        if (pair == NULL) Py_CLEAR(list);
+        else PyList_SET_ITEM(list, (Py_ssize_t)i, pair);
+    }
+    free(found);
+    input_clear(&in);
+    return list;
+}
+
 static PyObject *call_tree(PyObject *module, PyObject *arguments, PyObject *keywords)
 {
     static char *names_of_arguments[] = {"regions", "names", "clamp", NULL};
@@ -347,6 +393,7 @@ static PyObject *merge_profiles(PyObject *module, PyObject *profiles)
 static PyMethodDef methods[] = {
     {"call_tree", (PyCFunction)(void (*)(void))call_tree, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("Order and nest the calls of regions.")},
+    {"call_overlaps", call_overlaps, METH_VARARGS, PyDoc_STR("Lanes of which calls overlap without nesting.")},
     {"profile_tree", (PyCFunction)(void (*)(void))profile_tree, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("Order and nest the calls of a rank of a profile.")},
     {"profile_exclusive", (PyCFunction)(void (*)(void))profile_exclusive, METH_VARARGS | METH_KEYWORDS,

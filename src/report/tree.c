@@ -12,6 +12,7 @@
 #include "report/table.h"
 
 #define LANE_LIMIT 64
+#define OVERLAPS_SHOWN 5 /* lanes whose calls overlap that are named */
 #define ALIKE 5 /* so many tasks of one coroutine on one thread are shown as one lane */
 #define NONE UINT32_MAX
 
@@ -37,6 +38,12 @@ typedef struct stand_in {
     size_t tasks;
 } stand_in;
 
+/* A lane of which calls overlap, and what to say of it. */
+typedef struct overlap {
+    int64_t lane;
+    sp_overlap_text told;
+} overlap;
+
 typedef struct paths {
     node *nodes;
     uint32_t count, room;
@@ -45,6 +52,8 @@ typedef struct paths {
     size_t lane_count, lane_room;
     bool awaiting; /* tasks were followed */
     stand_in *folded; /* by place in the profile's tasks; NULL: each task is shown by itself */
+    overlap *overlaps;
+    size_t overlap_count;
 } paths;
 
 static void free_paths(paths *p)
@@ -53,6 +62,7 @@ static void free_paths(paths *p)
     free(p->index.slots);
     free(p->lanes);
     free(p->folded);
+    free(p->overlaps);
 }
 
 /* -- paths out of calls -- */
@@ -230,6 +240,32 @@ static void narrow(sp_rank_calls *calls, const sp_profile *profile, const uint32
     for (size_t i = 0; i < kept; i++) calls->call_count += calls->calls[i].count;
 }
 
+static bool has_lanes(const sp_rank_calls *calls)
+{
+    for (size_t i = 0; i < calls->count; i++) {
+        if (calls->calls[i].thread) return true;
+    }
+    return false;
+}
+
+/* The tree of a rank of which calls overlap on some lanes; these are remembered. */
+static sp_status clamped(paths *p, const sp_profile *profile, const sp_rank_calls *calls, sp_call_tree *tree, sp_error *error)
+{
+    sp_lane_overlap *found = NULL;
+    sp_status status = sp_rank_calls_tree(calls, profile, SP_NEST_CLAMP, tree, error);
+    if (status == SP_OK) status = sp_call_tree_overlaps(tree, &found, &p->overlap_count, error);
+    p->overlaps = status == SP_OK ? calloc(p->overlap_count + 1, sizeof *p->overlaps) : NULL;
+    if (status == SP_OK && p->overlaps == NULL) status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the lanes");
+    for (size_t i = 0; status == SP_OK && i < p->overlap_count; i++) {
+        const sp_overlap *two = &found[i].overlap;
+        const char *outer = profile->names[profile->rows[calls->rows[two->outer_region]].name];
+        const char *inner = profile->names[profile->rows[calls->rows[two->inner_region]].name];
+        p->overlaps[i] = (overlap){found[i].lane, sp_overlap_tell(two, calls->calls, outer, inner)};
+    }
+    free(found);
+    return status;
+}
+
 static sp_status make_paths(paths *p, const sp_profile *profile, uint32_t rank, const uint32_t *names, size_t name_count, bool folds,
                             sp_lane_names *lane_names, sp_error *error)
 {
@@ -239,6 +275,7 @@ static sp_status make_paths(paths *p, const sp_profile *profile, uint32_t rank, 
     narrow(&calls, profile, names, name_count);
     sp_call_tree tree = {0};
     status = sp_rank_calls_tree(&calls, profile, SP_NEST_STRICT, &tree, error);
+    if (status == SP_ERR_NESTING && has_lanes(&calls)) status = clamped(p, profile, &calls, &tree, error);
     const bool fine = status == SP_OK && (!folds || fold(p, profile, &tree, lane_names)) && add_calls(p, profile, &calls, &tree, lane_names);
     if (status == SP_OK && !fine) {
         status = sp_fail(error, SP_ERR_NO_MEMORY, "out of memory for the tree of rank %u", (unsigned)rank);
@@ -353,6 +390,40 @@ static char *folded_label(const stand_in *many, sp_lane_names *names)
     return label;
 }
 
+/* `label` may be NULL: out of memory. */
+static void write_title(const sp_profile *profile, uint32_t rank, const char *label, sp_text *out)
+{
+    if (sp_profile_ranks(profile) > 1) {
+        char *process = sp_profile_rank_label(profile, rank);
+        if (process) sp_text_printable(out, process);
+        else out->failed = true;
+        sp_text_add(out, " - ");
+        free(process);
+    }
+    if (label) sp_text_printable(out, label);
+    else out->failed = true;
+}
+
+/* The lanes whose calls do not nest. Their tables are right as far as they go. */
+static void write_overlaps(const paths *p, const sp_profile *profile, uint32_t rank, sp_lane_names *names, sp_text *out)
+{
+    for (size_t i = 0; i < p->overlap_count && i < OVERLAPS_SHOWN; i++) {
+        const sp_track track = {.lane = p->overlaps[i].lane};
+        char *label = sp_lane_names_label(names, &track);
+        sp_text line = {0};
+        write_title(profile, rank, label, &line);
+        sp_text_format(&line, ": %s; while both are open, the one that began last has the time as its own", p->overlaps[i].told.text);
+        sp_text_one_line(out, line.data ? line.data : "");
+        out->failed |= line.failed;
+        sp_text_add(out, "\n\n");
+        sp_text_free(&line);
+        free(label);
+    }
+    if (p->overlap_count <= OVERLAPS_SHOWN) return;
+    const size_t rest = p->overlap_count - OVERLAPS_SHOWN;
+    sp_text_format(out, "%zu more %s calls that overlap\n\n", rest, rest == 1 ? "lane has" : "lanes have");
+}
+
 static void write_lane(const paths *p, const sp_profile *profile, uint32_t rank, const lane *which, sp_lane_names *names,
                        size_t depth, size_t width, sp_text *out)
 {
@@ -370,15 +441,7 @@ static void write_lane(const paths *p, const sp_profile *profile, uint32_t rank,
     char *label = many                          ? folded_label(many, names)
                   : which->key == SP_LANE_UNKNOWN ? strdup("all calls")
                                                   : sp_lane_names_label(names, &track);
-    if (sp_profile_ranks(profile) > 1) {
-        char *process = sp_profile_rank_label(profile, rank);
-        if (process) sp_text_printable(out, process);
-        else out->failed = true;
-        sp_text_add(out, " - ");
-        free(process);
-    }
-    if (label) sp_text_printable(out, label);
-    else out->failed = true;
+    write_title(profile, rank, label, out);
     sp_text_add(out, "\n");
     free(label);
     sp_table_end(&table, out, width);
@@ -430,6 +493,7 @@ static void write_rank(paths *p, const sp_profile *profile, uint32_t rank, size_
         if (p->lanes[i].shown) write_lane(p, profile, rank, &p->lanes[i], names, depth, width, out);
     }
     if (hidden) sp_text_format(out, "%zu more %s with less time (--top 0 shows all)\n\n", hidden, hidden == 1 ? "lane" : "lanes");
+    write_overlaps(p, profile, rank, names, out);
 }
 
 /* -- ranks -- */

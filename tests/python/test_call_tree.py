@@ -318,6 +318,69 @@ def test_the_nesting_error_names_both_calls_and_their_intervals():
     assert isinstance(caught.value, ValueError)
 
 
+def column(values):
+    return np.array(values, dtype=np.int64)
+
+
+def test_the_nesting_error_says_what_would_have_kept_the_calls_apart():
+    lanes = [1, 1], [-1, -1]
+    for threads, tasks, hint in (
+        (None, None, "; threads and tasks need track_threads or track_async to be told apart"),
+        (lanes[0], None, "; tasks need track_async to be told apart, and a generator that is suspended inside of a region does this"),
+        (lanes[0], lanes[1], "; a generator that is suspended inside of a region does this"),
+    ):
+        with pytest.raises(NestingError) as caught:
+            _core.call_tree([(column([0, 5]), column([10, 15]), threads and column(threads), tasks and column(tasks))], ["r"])
+        assert str(caught.value).endswith("on the same lane, but ends after it" + hint)
+
+
+def test_lanes_that_overlap_are_named_and_the_others_nest():
+    #   lane -2 (thread 0): a[0,10] b[5,15]      c[20,30] d[25,35]: two pairs, the first is told
+    #   lane -3 (thread 1): a[0,10] b[2,3]       nests
+    #   lane 4 (task 4):    a[0,100] b[10,20] c[15,25]  siblings of one call
+    regions = [
+        ([0, 0, 0], [10, 10, 100], [0, 1, 0], [-1, -1, 4]),
+        ([5, 2, 10], [15, 3, 20], [0, 1, 0], [-1, -1, 4]),
+        ([20, 15], [30, 25], [0, 0], [-1, 4]),
+        ([25], [35], [0], [-1]),
+    ]
+    found = _core.call_overlaps([tuple(column(one) for one in region) for region in regions], list("abcd"))
+    assert found == [
+        (-2, "call 0 of 'b' [5, 15] ns starts inside call 0 of 'a' [0, 10] ns on the same lane, but ends after it"),
+        (4, "call 1 of 'c' [15, 25] ns starts inside call 2 of 'b' [10, 20] ns on the same lane, but ends after it"),
+    ]
+    # Without the second and the third that is a run that nests; and one call that ends before it starts is told as such.
+    assert _core.call_overlaps([(column([0, 2]), column([10, 3]), None, None)], ["r"]) == []
+    assert _core.call_overlaps([(column([7]), column([3]), None, None)], ["r"]) == [(-1, "call 0 of 'r' [7, 3] ns ends before it starts")]
+
+
+def test_overlaps_are_found_on_the_lanes_that_a_model_finds():
+    """Two calls of a lane overlap if the one that begins in the other ends behind it."""
+    import random
+
+    from scope_profiler.call_stack import build_lane_arrays
+
+    dice = random.Random(5)
+    for _ in range(300):
+        regions, lanes = [], {}
+        for name in "abc":
+            starts, ends, threads = [], [], []
+            for _ in range(dice.randrange(4)):
+                start = dice.randrange(12)
+                starts.append(start)
+                ends.append(start + dice.randrange(6))
+                threads.append(dice.randrange(3))
+                lanes.setdefault(-2 - threads[-1], []).append((start, ends[-1]))
+            regions.append(OneRegion(name, starts, ends, threads))
+        expected = {
+            lane for lane, calls in lanes.items() if any(a[0] < b[0] < a[1] < b[1] for a in calls for b in calls)
+        }
+        calls, overlaps = build_lane_arrays(regions, 0)
+        assert {lane for lane, _ in overlaps} == expected
+        clamped = tree([(r[0].start_times_ns, r[0].end_times_ns, r[0].thread_ids, None) for r in regions], clamp=True)
+        assert [calls.parent.tolist(), calls.exclusive_ns.tolist()] == [clamped[5], clamped[6]]
+
+
 def test_a_call_that_ends_before_it_starts_is_named():
     with pytest.raises(NestingError, match=r"call 1 of 'x' \[7, 3\] ns ends before it starts"):
         build_call_arrays([OneRegion("x", [0, 7], [1, 3])], 0)

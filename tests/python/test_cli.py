@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -400,6 +400,54 @@ def test_tree_of_calls_that_overlap_is_a_negative_answer(cli: Cli, tmp_path: Pat
     process = cli("inspect", "p.h5", "--tree")
     assert process.returncode == 1
     assert "no call tree" in process.stdout and process.stderr == ""
+
+
+def test_tree_shows_the_lanes_that_nest_and_names_the_one_that_does_not(cli: Cli, tmp_path: Path) -> None:
+    """A generator that is suspended in a region: its call overlaps those of its thread, and no other lane."""
+    import asyncio
+
+    pm = sp.ProfileManager()
+
+    @pm.profile("lines")
+    def lines() -> Iterator[int]:
+        yield 1
+        yield 2
+
+    async def job() -> None:
+        with pm.region("job"):
+            await asyncio.sleep(0)
+            with pm.region("inner"):
+                pass
+
+    with pytest.warns(RuntimeWarning) as told, pm.session(output=tmp_path / "p.h5", track_async=True, verbose=False):
+        it = lines()
+        with pm.region("head"):
+            next(it)
+        with pm.region("rest"):
+            list(it)
+        asyncio.run(job())
+    (warning,) = map(str, (one.message for one in told))
+    assert "no call graph" in warning and "left out" not in warning
+    assert warning.endswith("began last has the time as its own; a generator that is suspended inside of a region does this")
+    process = cli("inspect", "p.h5", "--tree")
+    assert process.returncode == 0 and "track_threads" not in process.stdout
+    assert re.search(r"│ ├─ head  .*\n.*│ ├─ lines .*\n.*│ └─ rest ", process.stdout)
+    assert re.search(r"\nTask-\d+ \(job\) on MainThread\n(.*\n)+.*│ job  .*\n.*│ └─ inner ", process.stdout)
+    [note] = [line for line in process.stdout.splitlines() if "overlap" in line or "starts inside" in line]
+    assert re.fullmatch(
+        r"MainThread: call 0 of 'lines' \[\d+, \d+\] ns starts inside call 0 of 'head' \[\d+, \d+\] ns on the same lane, "
+        "but ends after it; while both are open, the one that began last has the time as its own",
+        note,
+    )
+    lanes = json.loads(cli("inspect", "p.h5", "--json", "--tree").stdout)["profiles"][0]["tree"]
+    assert ["overlap" in lane for lane in lanes] == [True, False]
+    results = sp.load(tmp_path / "p.h5")
+    head, generator = results["head"][0], results["lines"][0]
+    both = head.end_times_ns[0] - generator.start_times_ns[0]
+    assert head.exclusive_durations_ns[0] == head.durations_ns[0] - both  # the tree's numbers are the results'
+    assert round(lanes[0]["paths"][1]["exclusive"] * 1e9) == head.exclusive_durations_ns[0]
+    with pytest.raises(sp.NestingError, match="does this$"):
+        results.call_graph()
 
 
 def test_tree_depth(cli: Cli, tmp_path: Path) -> None:

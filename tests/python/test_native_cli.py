@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +45,34 @@ def told(process: subprocess.CompletedProcess[str], *words: str) -> None:
         assert word in process.stderr
 
 
+def write_overlaps(pm: Any, path: Path) -> None:
+    """Eight threads, of which six leave a generator suspended in a region."""
+
+    @pm.profile("gén\n" + "n" * 200)
+    def values() -> Iterator[int]:
+        yield from (1, 2)
+
+    def work(number: int) -> None:
+        generator = values()
+        with pm.region("head"):
+            if number < 6:
+                next(generator)
+        with pm.region("rest"):
+            list(generator)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pm.session(output=path, track_threads=True, verbose=False):
+            for number in range(8):
+                thread = threading.Thread(target=work, args=(number,), name=f"w{number}")
+                thread.start()
+                thread.join()
+
+
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """a.h5: tasks, threads, recursion, odd names. b.h5: no lanes. c.h5: two ranks. d.h5: calls that overlap. e.h5: empty."""
+    """a.h5: tasks, threads, recursion, odd names. b.h5: no lanes. c.h5: two ranks. d.h5: calls that overlap. e.h5: empty. f.h5: the same on some of
+    its lanes."""
     import asyncio
 
     directory = tmp_path_factory.mktemp("profiles")
@@ -90,6 +117,7 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     convert_traces([directory / "0.spt", directory / "1.spt"], directory / "c.h5")
     convert_traces(directory / "overlap.spt", directory / "d.h5")
+    write_overlaps(pm, directory / "f.h5")
     with pm.session(output=directory / "e.h5", verbose=False, region_tags=["none"]):
         pass
     return directory
@@ -107,6 +135,8 @@ def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["inspect", "b.h5", "--tree"],
         ["inspect", "c.h5", "--tree"],
         ["inspect", "d.h5", "--tree"],
+        ["inspect", "f.h5", "--tree"],
+        ["inspect", "f.h5", "--tree", "--top", "2", "--include", "head", "gén"],
         ["inspect", "a.h5", "--tree", "--depth", "2", "--top", "3"],
         ["inspect", "a.h5", "--top", "2"],
         ["inspect", "a.h5", "--top", "0", "--full"],

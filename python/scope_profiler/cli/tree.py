@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["longest_lanes", "print_tree", "tree_values", "trees"]
 
 LANE_LIMIT = 64
+OVERLAPS_SHOWN = 5  # lanes whose calls overlap that are named
+OVERLAP_RULE = "while both are open, the one that began last has the time as its own"
 ALIKE = 5  # so many tasks of one coroutine on one thread are shown as one lane
 
 
@@ -57,7 +59,8 @@ def trees(
     results: ProfilingResults, regions: Sequence[MPIRegion], ranks: Iterable[int] | None, *, fold: bool = False
 ) -> Iterator[tuple[int, Tree | Exception]]:
     """The tree of each rank, or why there is none. ``fold``: tasks that are alike share a lane."""
-    from scope_profiler import EventDataUnavailableError, NestingError, build_call_arrays
+    from scope_profiler import EventDataUnavailableError, NestingError
+    from scope_profiler.call_stack import build_lane_arrays
 
     for rank in sorted({rank for region in regions for rank in region.ranks}):
         if ranks is not None and rank not in ranks:
@@ -67,11 +70,11 @@ def trees(
             continue
         try:
             folded: dict[int, int] = {}
-            calls = build_call_arrays(regions, rank)
+            calls, overlaps = build_lane_arrays(regions, rank)
             if fold:
                 calls, folded = _fold(results, rank, calls)
             tree = build_tree(calls, _await_column(calls, regions, rank))
-            tree.folded = folded
+            tree.folded, tree.overlaps = folded, overlaps
             yield rank, tree
         except (NestingError, EventDataUnavailableError) as error:
             yield rank, error
@@ -107,9 +110,23 @@ def print_tree(
         if len(shown) < len(lanes):
             rest = len(lanes) - len(shown)
             output.lines([f"{rest} more {'lane' if rest == 1 else 'lanes'} with less time (--top 0 shows all)", ""])
+        _print_overlaps(results, tree, rank, output)
     if empty:
         output.lines(["  (no calls)", ""])
     return complete
+
+
+def _print_overlaps(results: ProfilingResults, tree: Tree, rank: int, output: Output) -> None:
+    """The lanes whose calls do not nest. Their tables are right as far as they go."""
+    for lane, sentence in tree.overlaps[:OVERLAPS_SHOWN]:
+        output.lines([one_line(f"{_lane_title(results, rank, results.lane_label(lane, rank))}: {sentence}; {OVERLAP_RULE}"), ""])
+    rest = len(tree.overlaps) - OVERLAPS_SHOWN
+    if rest > 0:
+        output.lines([f"{rest} more {'lane has' if rest == 1 else 'lanes have'} calls that overlap", ""])
+
+
+def _lane_title(results: ProfilingResults, rank: int, label: str) -> str:
+    return f"{results.rank_label(rank)} - {label}" if int(results.num_ranks) > 1 else label
 
 
 def longest_lanes(tree: Tree, below: dict[int, list[int]], limit: int) -> set[int]:
@@ -156,8 +173,7 @@ def _print_lane(
         label = _folded_label(results, tree.folded[lane], lane, rank)
     else:
         label = "all calls" if lane == NO_LANES else results.lane_label(lane, rank)
-    title = f"{results.rank_label(rank)} - {label}" if int(results.num_ranks) > 1 else label
-    output.lines([printable(title), *table(columns, rows, output.width), ""])
+    output.lines([printable(_lane_title(results, rank, label)), *table(columns, rows, output.width), ""])
 
 
 def _folded_label(results: ProfilingResults, count: int, lane: int, rank: int) -> str:
@@ -198,6 +214,7 @@ def tree_values(
         members: dict[int, list[int]] = {lane: [] for lane in tree.lanes()}
         for path, lane in enumerate(tree.lane.tolist()):
             members[lane].append(path)
+        overlaps = dict(tree.overlaps)
         for lane, paths in members.items():
             position = {path: i for i, path in enumerate(paths)}
             documents.append(
@@ -208,6 +225,8 @@ def tree_values(
                     "paths": [_path_values(tree, path, position) for path in paths],
                 }
             )
+            if lane in overlaps:
+                documents[-1]["overlap"] = overlaps[lane]
     return documents
 
 

@@ -175,7 +175,7 @@ class Calls:
 def calls_of(run: Run, rank: int) -> Calls:
     """The chosen calls of a rank, nested among all that were recorded."""
     from scope_profiler._core import NestingError
-    from scope_profiler.call_stack import build_call_arrays
+    from scope_profiler.call_stack import build_lane_arrays
 
     everything = [region for region in run.results if rank in region and region[rank].num_calls]
     for region in everything:
@@ -184,7 +184,7 @@ def calls_of(run: Run, rank: int) -> Calls:
     names = [region.name for region in everything]
     chosen = {region.name for region in run.regions if rank in region}
     try:
-        tree = build_call_arrays(everything, rank)
+        tree, _ = build_lane_arrays(everything, rank)
         lane = tree.lane if len(tree.lane) else np.full(len(tree), NO_LANE, np.int64)
         calls = Calls(
             names, tree.region_index, tree.start_ns, tree.end_ns, tree.depth, tree.parent, tree.exclusive_ns, lane,

@@ -99,9 +99,11 @@ def test_every_started_thread_is_listed_in_order(tracker):
 
 
 def test_uninstall_stops_listing_and_gives_threadings_hook_back(tracker):
+    before = threading._profile_hook
     tracker.install()
+    assert threading._profile_hook is not before
     tracker.uninstall()
-    assert threading._profile_hook is None
+    assert threading._profile_hook is before
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()

@@ -464,14 +464,14 @@ class Stop(Exception): pass
 def handler(number, frame): raise Stop
 signal.signal(signal.SIGALRM, handler)
 for delay in range(1, 60):
-    signal.setitimer(signal.ITIMER_REAL, delay / 20000)
     until = time.monotonic() + 20
     try:
-        while time.monotonic() < until:
+        signal.setitimer(signal.ITIMER_REAL, delay / 20000)
+        while True: # on 3.13 an exception in the first test of a condition here is not in the try statement
             with R("outer"):
                 with R("inner"): pass
-    except Stop: continue
-    sys.exit("nothing was raised in the loop")
+            if time.monotonic() > until: sys.exit("nothing was raised in the loop")
+    except Stop: pass
 run = sp.ProfileManager._state.recording.run
 results = sp.finalize(verbose=False, return_results=True)
 # An exception between __enter__ and the block (or in the exit) leaves that one call open, as Python has it for any context manager.

@@ -26,8 +26,8 @@ BENCHMARKS = [
             "nvtx": "peers:nvtx_decorated", "ittapi": "peers:ittapi_decorated", "OpenTelemetry": "peers:telemetry_decorated",
         },
     ),
-    Benchmark("reused_sums", "calls:reused_sums", NS, "`with` on a region object, sums instead of calls", limit="calls:reused"),
-    Benchmark("decorated_sums", "calls:decorated_sums", NS, "decorated call, sums instead of calls", limit="calls:decorated_call"),
+    Benchmark("reused_sums", "calls:reused_sums", NS, "`with` on a region object, sums instead of calls", limit="calls:reused", fresh=True),
+    Benchmark("decorated_sums", "calls:decorated_sums", NS, "decorated call, sums instead of calls", limit="calls:decorated_call", fresh=True),
     Benchmark(
         "traced_function", "functions:traced_function", NS, "call of a traced Python function, above the plain one", rounds=5,
         peers={"viztracer": "peers:viztracer_functions", "yappi": "peers:yappi_functions", "cProfile": "peers:cprofile_functions"},

@@ -330,6 +330,22 @@ static void tasks_never_move(void **state)
     record_end(of);
 }
 
+/* Only a name that printing its number gives back is stored as a number. */
+static void only_default_names_are_numbers(void **state)
+{
+    static const char *const others[] = {"", "Task", "Task-", "Task-01", "Task-00", "Task-1 ", "Task--1", "Task-1a", "task-1", " Task-1",
+                                         "Task-1234567890123456789"};
+    uint64_t number = 77;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) assert_false(sp_task_name_is_numbered(others[i], &number));
+    assert_int_equal(number, 77);
+    assert_true(sp_task_name_is_numbered("Task-0", &number));
+    assert_int_equal(number, 0);
+    assert_true(sp_task_name_is_numbered("Task-907", &number));
+    assert_int_equal(number, 907);
+    assert_true(sp_task_name_is_numbered("Task-123456789012345678", &number));
+    assert_true(number == UINT64_C(123456789012345678));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +360,7 @@ int main(void)
         cmocka_unit_test(greenlets_are_told_from_tasks),
         cmocka_unit_test(names_survive),
         cmocka_unit_test(tasks_never_move),
+        cmocka_unit_test(only_default_names_are_numbers),
     };
     return cmocka_run_group_tests_name("task", tests, NULL, NULL);
 }

@@ -149,12 +149,28 @@ static void own_pages(const sp_block *block, const char *readable)
     }
 }
 
-/* Whether the slot was in a page that is gone, and is not counted yet. Where a store gives old calls up there are others like it. */
-static bool has_vanished(const sp_collection *c, sp_slot *slot)
+/* Read every page once: of those that are gone the store knows then. */
+static void look_at_pages(const sp_block *block, const char *readable)
 {
-    if (sp_run_lost_pages(c->run) == 0 || c->run->store->keeps_newest) return false;
-    if (atomic_load_explicit(&slot->start, memory_order_relaxed) != 0) return false;
-    return atomic_exchange_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed) != SP_REGION_DONE;
+    for (const char *at = block->begin; at < readable; at += PAGE) (void)*(const volatile char *)at;
+    if (readable > block->begin) (void)*(const volatile char *)(readable - 1);
+}
+
+/*
+ * Calls that went with pages of the store are slots of zeros that were published: each is counted once. What is left of a slot that the file
+ * was cut off in, before one of these, is not to be believed either.
+ */
+static void count_vanished(sp_collection *c, const source *s, const sp_block *block, const char *readable)
+{
+    for (char *at = block->begin; at < readable; at += s->stride) {
+        sp_slot *slot = (sp_slot *)at;
+        const sp_slot *next = at + s->stride < readable ? (const sp_slot *)(at + s->stride) : NULL;
+        if (atomic_load_explicit(&slot->region, memory_order_relaxed) & SP_REGION_KEPT) continue;
+        if (next && atomic_load_explicit(&next->start, memory_order_relaxed) == 0) atomic_store_explicit(&slot->start, 0, memory_order_relaxed);
+        if (atomic_load_explicit(&slot->start, memory_order_relaxed) != 0) continue;
+        atomic_store_explicit(&slot->region, SP_REGION_DONE, memory_order_relaxed);
+        c->vanished++;
+    }
 }
 
 static bool choose_in_block(sp_collection *c, source *s, sp_block *block)
@@ -163,12 +179,13 @@ static bool choose_in_block(sp_collection *c, source *s, sp_block *block)
     const char *readable = readable_of(s, block);
     const bool stored = block->memory == SP_BLOCK_STORED;
     if (c->run->inherited && stored) own_pages(block, readable);
+    if (stored && !c->run->store->keeps_newest) { /* where old calls are given up there are slots of zeros too */
+        look_at_pages(block, readable);
+        if (sp_run_lost_pages(c->run)) count_vanished(c, s, block, readable);
+    }
     for (char *at = block->begin; at < readable; at += s->stride) {
         sp_slot *slot = (sp_slot *)at;
-        if (!is_waiting(slot)) {
-            if (stored && has_vanished(c, slot)) c->vanished++;
-            continue;
-        }
+        if (!is_waiting(slot)) continue;
         const sp_ticks end = atomic_load_explicit(&slot->end, memory_order_acquire);
         if (end == SP_SLOT_OPEN) {
             if (!remember_open(s, slot)) return false;

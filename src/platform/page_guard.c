@@ -145,16 +145,22 @@ static int find_handler(const struct sigaction *action)
     return -1;
 }
 
-/* With the lock. On an alternate stack where a thread has one, as others do it who want to tell of a stack that is full. */
-static void install(void)
+/*
+ * With the lock. `first`: nothing was guarded. Later it comes back where somebody has set the default again, but not over a handler that the
+ * program has set since. On an alternate stack where a thread has one, as others do it who want to tell of a stack that is full.
+ */
+static void install(bool first)
 {
     struct sigaction current;
     if (!fork_prepared) fork_prepared = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
-    if (sigaction(SIGBUS, NULL, &current) != 0 || find_handler(&current) >= 0 || free_handler == HANDLERS) return;
-    struct sigaction ours = {.sa_sigaction = handlers[free_handler], .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+    if (sigaction(SIGBUS, NULL, &current) != 0 || find_handler(&current) >= 0) return;
+    const bool nobody = !(current.sa_flags & SA_SIGINFO) && current.sa_handler == SIG_DFL;
+    const int number = nobody && free_handler ? free_handler - 1 : free_handler; /* no circle can begin where nobody is called */
+    if ((!first && !nobody) || number == HANDLERS) return;
+    struct sigaction ours = {.sa_sigaction = handlers[number], .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
     sigemptyset(&ours.sa_mask);
-    before[free_handler] = current;
-    if (sigaction(SIGBUS, &ours, NULL) == 0) free_handler++;
+    before[number] = current;
+    if (sigaction(SIGBUS, &ours, NULL) == 0) free_handler = number + 1;
 }
 
 /* With the lock. It goes if it is the one that is there; else somebody may call it, and it passes everything on. */
@@ -192,7 +198,7 @@ sp_page_guard *sp_page_guard_new(void *memory, size_t bytes, _Atomic(uint64_t) *
     _Atomic(sp_page_guard *) *place = find_place();
     if (place) {
         atomic_store(place, guard);
-        if (guarded++ == 0) install();
+        install(guarded++ == 0);
     }
     pthread_mutex_unlock(&lock);
     if (place) return guard;

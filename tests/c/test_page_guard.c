@@ -305,6 +305,21 @@ static void others_come_and_go(void)
     require(is_default());
 }
 
+static void default_comes_and_goes(void)
+{
+    for (int i = 0; i < 10; i++) { /* a handler that is set and taken back around something, while a spool is in use */
+        char *memory, *more;
+        sp_page_guard *guard = guard_some(&memory);
+        signal(SIGBUS, SIG_DFL);
+        sp_page_guard *second = guard_some(&more);
+        memory[0] = 1;
+        require(lost == 1);
+        sp_page_guard_free(guard);
+        sp_page_guard_free(second);
+        require(is_default());
+    }
+}
+
 static void die_in_a_circle(void)
 {
     char *memory;
@@ -318,6 +333,7 @@ static void die_in_a_circle(void)
 static void handlers_that_are_put_over_ours_end(void **state)
 {
     assert_int_equal(outcome_of(others_come_and_go), 0);
+    assert_int_equal(outcome_of(default_comes_and_goes), 0);
     const int status = outcome_of(die_in_a_circle);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
 }

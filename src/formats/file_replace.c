@@ -293,8 +293,10 @@ static int put_in_place(sp_replacement *replacement)
 {
     if (replacement->temporary == NULL) {
         if (link_as(replacement, replacement->target) == 0) return 0; /* there was none before */
+        const int synced = replacement->fd;
         if (give_name(replacement) < 0) return -1;
-        if (!replacement->unsynced && fsync(replacement->fd) < 0 && errno != EINVAL) return -1; /* it may be a copy */
+        const bool copied = replacement->fd != synced;
+        if (copied && !replacement->unsynced && fsync(replacement->fd) < 0 && errno != EINVAL) return -1;
     }
     if (rename(replacement->temporary, replacement->target) < 0) return -1;
     free(replacement->temporary);

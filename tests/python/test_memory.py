@@ -115,13 +115,13 @@ print(json.dumps({"used": used, "peak": peak() - before, "rows": len(sp.read_h5_
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_region_names_take_100_mb_at_most(python: Program, soak: bool) -> None:
+def test_a_hundred_thousand_region_names_take_100_mb_and_120_in_finalize_at_most(python: Program, soak: bool) -> None:
     size = 100_000 if soak else 20_000
     used = measure(python, NAMES, size)
     assert used["rows"] == size + 1
     fixed = 0 if soak else 4 * MIB
     assert used["used"] <= 100e6 * size / 100_000 + fixed
-    assert used["peak"] <= 100e6 * size / 100_000 + fixed, "finalize included"
+    assert used["peak"] <= 120e6 * size / 100_000 + fixed
 
 
 THREADS = """

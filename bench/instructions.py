@@ -22,14 +22,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-COUNTS = (2000, 8000)
+COUNTS = (4000, 24000)
 RECORDED = Path(__file__).with_suffix(".toml")
 
 # Without site-packages an interpreter starts in a third of the instructions; they are put back after that. Whether a full collection of
 # garbage falls between the short and the long process depends on how many objects there happen to be: a million instructions, or none.
 # All processes do the same until the run is opened: dicts and sets look for objects by their addresses, the loop's too.
 PROGRAM = """
-import gc, sys
+import gc, os, sys
 sys.path += {paths}
 opening, function, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if "task" in opening + function:
@@ -80,6 +80,7 @@ if opening != "off":
 gc.collect()
 gc.disable()
 globals()[function](count)
+os._exit(0)  # to take everything apart takes more or less from process to process
 """
 
 OFF, ON, SUMS, THREADS, TASKS = "off", "on", "sums", "threads", "tasks"

@@ -5,6 +5,7 @@
 
 #include "analysis/resolve.h"
 #include "analysis/wrap.h"
+#include "core/grow.h"
 
 static uint64_t hash_of(uint32_t parent, uint32_t row)
 {
@@ -27,13 +28,7 @@ static bool is_node(const void *nodes, uint32_t number, const void *wanted)
 /* Room for one more. */
 static bool grow(sp_call_paths *paths)
 {
-    if (paths->count == paths->size) {
-        const uint32_t size = paths->size ? 2 * paths->size : 64;
-        sp_call_path *nodes = realloc(paths->nodes, size * sizeof *nodes);
-        if (nodes == NULL) return false;
-        paths->nodes = nodes;
-        paths->size = size;
-    }
+    if (!sp_grow(&paths->nodes, &paths->size, paths->count, sizeof *paths->nodes, 64)) return false;
     return sp_index_reserve(&paths->index, paths->count, paths->nodes, hash_of_node);
 }
 

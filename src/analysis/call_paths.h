@@ -22,7 +22,8 @@ typedef struct sp_call_path {
 
 typedef struct sp_call_paths {
     sp_call_path *nodes;
-    uint32_t count, size;
+    uint32_t count;
+    size_t size;
     sp_index index; /* of nodes by parent and row */
 } sp_call_paths;
 

@@ -6,6 +6,7 @@
 
 #include "analysis/profile.h"
 #include "analysis/wrap.h"
+#include "core/grow.h"
 
 /* -- lanes ------------------------------------------------------------------------------------------------------------ */
 
@@ -294,13 +295,7 @@ static bool add_overlap(overlap_finder *f, int64_t lane, uint32_t outer, uint32_
     uint32_t *const told = sp_lane_tops_find(&f->told, lane);
     if (told == NULL) return false;
     if (*told != SP_NO_CALL) return true;
-    if (f->count == f->size) {
-        const size_t size = f->size ? 2 * f->size : 8;
-        sp_lane_overlap *list = realloc(f->list, size * sizeof *list);
-        if (list == NULL) return false;
-        f->list = list;
-        f->size = size;
-    }
+    if (!sp_grow(&f->list, &f->size, f->count, sizeof *f->list, 8)) return false;
     *told = inner;
     sp_overlap overlap = {.reversed = outer == SP_NO_CALL, .inner_region = (size_t)f->tree->region[inner],
                           .inner_call = (uint64_t)f->tree->call[inner]};

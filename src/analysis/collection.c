@@ -5,6 +5,7 @@
 
 #include "analysis/collect.h"
 #include "analysis/wrap.h"
+#include "core/grow.h"
 #include "core/note.h"
 #include "core/registry.h"
 #include "core/sort.h"
@@ -125,13 +126,7 @@ static sp_status add_sources(sp_collection *c, sp_error *error)
 
 static bool remember_open(source *s, sp_slot *slot)
 {
-    if (s->open_count == s->open_size) {
-        const size_t size = s->open_size ? s->open_size * 2 : 8;
-        sp_slot **open = realloc(s->open, size * sizeof *open);
-        if (open == NULL) return false;
-        s->open = open;
-        s->open_size = size;
-    }
+    if (!sp_grow(&s->open, &s->open_size, s->open_count, sizeof *s->open, 8)) return false;
     s->open[s->open_count++] = slot;
     return true;
 }

@@ -7,6 +7,7 @@
 #include "analysis/percentile.h"
 #include "analysis/row_sums.h"
 #include "analysis/wrap.h"
+#include "core/grow.h"
 #include "core/sort.h"
 
 #define NO_NODE SP_PATH_NONE
@@ -228,13 +229,7 @@ static sp_status flush_rank(builder *b, uint32_t rank)
     for (uint32_t node = 0; node < out->node_count; node++) {
         node_total *total = &b->totals[node];
         if (total->count == 0) continue;
-        if (out->row_count == b->row_size) {
-            const size_t size = b->row_size ? b->row_size * 2 : 64;
-            sp_path_row *rows = realloc(out->rows, size * sizeof *rows);
-            if (rows == NULL) return no_memory(b);
-            out->rows = rows;
-            b->row_size = size;
-        }
+        if (!sp_grow(&out->rows, &b->row_size, out->row_count, sizeof *out->rows, 64)) return no_memory(b);
         finish_moments(total);
         out->rows[out->row_count++] = (sp_path_row){
             .node = node, .rank = rank, .count = total->count, .recursive = total->recursive,
@@ -283,13 +278,7 @@ static sp_status add_usage(builder *b, thread_table *table, uint32_t rank, int64
     if (place == NULL) return no_memory(b);
     sp_path_summary *out = b->out;
     if (*place == SP_NO_CALL) {
-        if (out->thread_count == b->thread_size) {
-            const size_t size = b->thread_size ? b->thread_size * 2 : 16;
-            sp_thread_usage *threads = realloc(out->threads, size * sizeof *threads);
-            if (threads == NULL) return no_memory(b);
-            out->threads = threads;
-            b->thread_size = size;
-        }
+        if (!sp_grow(&out->threads, &b->thread_size, out->thread_count, sizeof *out->threads, 16)) return no_memory(b);
         const size_t count = out->thread_count - table->first;
         if ((count & (count - 1)) == 0) { /* a power of two: room for as many again */
             int64_t *until = realloc(table->until, (count ? count * 2 : 1) * sizeof *until);

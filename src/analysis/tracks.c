@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analysis/wrap.h"
+#include "core/grow.h"
 #include "core/sort.h"
 
 /* -- order ------------------------------------------------------------------------------------------------------------ */
@@ -313,17 +314,6 @@ typedef struct open_span {
     int64_t start, end;
 } open_span;
 
-static bool make_room_for_span(open_span **open, size_t depth, size_t *room)
-{
-    if (depth < *room) return true;
-    const size_t larger = *room ? 2 * *room : 64;
-    open_span *grown = realloc(*open, larger * sizeof *grown);
-    if (grown == NULL) return false;
-    *open = grown;
-    *room = larger;
-    return true;
-}
-
 /* Whether the calls of a track nest, and when the last of them ends. SP_ERR_NESTING if not. */
 static sp_status check_track(const sp_tracks *tracks, sp_track *track)
 {
@@ -335,7 +325,7 @@ static sp_status check_track(const sp_tracks *tracks, sp_track *track)
         const sp_call call = sp_tracks_call(tracks, tracks->calls[track->first + i]);
         while (depth > 0 && is_over(open[depth - 1].start, open[depth - 1].end, call.start_ns)) depth--;
         if (depth > 0 && open[depth - 1].end < call.end_ns) status = SP_ERR_NESTING;
-        else if (!make_room_for_span(&open, depth, &room)) status = SP_ERR_NO_MEMORY;
+        else if (!sp_grow(&open, &room, depth, sizeof *open, 64)) status = SP_ERR_NO_MEMORY;
         else open[depth++] = (open_span){call.start_ns, call.end_ns};
         if (call.end_ns > track->end_ns) track->end_ns = call.end_ns;
     }
@@ -426,13 +416,7 @@ void sp_walk_end(sp_walk *walk)
 
 static bool open_call(sp_walk *walk)
 {
-    if (walk->depth == walk->size) {
-        const size_t size = walk->size ? 2 * walk->size : 64;
-        struct sp_walk_open *larger = realloc(walk->open, size * sizeof *larger);
-        if (larger == NULL) return false;
-        walk->open = larger;
-        walk->size = size;
-    }
+    if (!sp_grow(&walk->open, &walk->size, walk->depth, sizeof *walk->open, 64)) return false;
     walk->open[walk->depth] = (struct sp_walk_open){walk->call.start_ns, walk->call.end_ns, walk->call.row, walk->tracks->calls[walk->next]};
     return true;
 }

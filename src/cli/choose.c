@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "core/grow.h"
 #include "core/sort.h"
 
 #define RANKS_MOST 10000000
@@ -85,12 +86,7 @@ static bool read_ranks(const char *text, uint32_t **ranks, size_t *count, size_t
         }
         if (high < low || high - low > RANKS_MOST || high > UINT32_MAX) return false;
         for (unsigned long rank = low; rank <= high; rank++) {
-            if (*count == *room) {
-                *room = *room ? 2 * *room : 16;
-                uint32_t *larger = realloc(*ranks, *room * sizeof *larger);
-                if (larger == NULL) return false;
-                *ranks = larger;
-            }
+            if (!sp_grow(ranks, room, *count, sizeof **ranks, 16)) return false;
             (*ranks)[(*count)++] = (uint32_t)rank;
         }
         end += strspn(end, " ");

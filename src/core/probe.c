@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
 #include "core/run.h"
 
 bool sp_log_probe_new(sp_log *log)
@@ -38,17 +39,8 @@ void sp_run_probe_end(sp_run *run)
 
 static bool push(struct sp_log_probe *probed, const sp_slot *slot, const sp_call_mark *mark)
 {
-    bool kept = true;
     pthread_mutex_lock(&probed->lock);
-    if (probed->count == probed->size) {
-        const size_t size = probed->size ? probed->size * 2 : 8;
-        sp_marked_call *calls = realloc(probed->calls, size * sizeof *calls);
-        kept = calls != NULL;
-        if (calls) {
-            probed->calls = calls;
-            probed->size = size;
-        }
-    }
+    const bool kept = sp_grow(&probed->calls, &probed->size, probed->count, sizeof *probed->calls, 8);
     if (kept) probed->calls[probed->count++] = (sp_marked_call){slot, *mark};
     else probed->lost = true;
     pthread_mutex_unlock(&probed->lock);

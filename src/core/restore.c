@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
 #include "core/registry.h"
 #include "core/task.h"
 #include "core/thread_rows.h"
@@ -33,13 +34,7 @@ bool sp_run_restore_anchor(sp_run *run, sp_anchor anchor)
     if (last && (anchor.ticks <= last->ticks || anchor.ns <= last->ns)) return true;
     /* No clock ticks that slowly, and times far from such anchors would leave the range of numbers. */
     if (last && (double)(anchor.ns - last->ns) / (double)(anchor.ticks - last->ticks) > SLOWEST_NS_A_TICK) return true;
-    if (timeline->count == timeline->size) {
-        const size_t size = timeline->size ? timeline->size * 2 : 64;
-        sp_anchor *anchors = realloc(timeline->anchors, size * sizeof *anchors);
-        if (anchors == NULL) return false;
-        timeline->anchors = anchors;
-        timeline->size = size;
-    }
+    if (!sp_grow(&timeline->anchors, &timeline->size, timeline->count, sizeof *timeline->anchors, 64)) return false;
     timeline->anchors[timeline->count++] = anchor;
     return true;
 }
@@ -68,13 +63,7 @@ sp_thread_row *sp_run_restore_row(sp_run *run, uint32_t index)
 bool sp_run_restore_string(sp_run *run, uint32_t id, const char *text)
 {
     if (id != run->string_count) return true; /* told twice, or one before it is lost: names of tasks are then unknown */
-    if (run->string_count == run->string_size) {
-        const size_t size = run->string_size ? run->string_size * 2 : 32;
-        char **strings = realloc(run->strings, size * sizeof *strings);
-        if (strings == NULL) return false;
-        run->strings = strings;
-        run->string_size = size;
-    }
+    if (!sp_grow(&run->strings, &run->string_size, run->string_count, sizeof *run->strings, 32)) return false;
     char *copy = strdup(text);
     if (copy == NULL) return false;
     run->strings[run->string_count++] = copy;

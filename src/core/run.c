@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
 #include "core/note.h"
 #include "core/probe.h"
 #include "core/registry.h"
@@ -158,13 +159,7 @@ static bool is_region(const void *run, uint32_t id, const void *name)
 static sp_status region_add(sp_run *run, uint32_t *slot, sp_region_info *region, uint32_t *id, sp_error *error)
 {
     if (run->region_count >= SP_REGION_ID) return sp_fail(error, SP_ERR_INVALID, "too many regions");
-    if (run->region_count == run->region_size) {
-        const size_t size = run->region_size ? run->region_size * 2 : 32;
-        sp_region_info **regions = realloc(run->regions, size * sizeof *regions);
-        if (regions == NULL) return SP_ERR_NO_MEMORY;
-        run->regions = regions;
-        run->region_size = size;
-    }
+    if (!sp_grow(&run->regions, &run->region_size, run->region_count, sizeof *run->regions, 32)) return SP_ERR_NO_MEMORY;
     *id = (uint32_t)run->region_count;
     run->regions[run->region_count++] = region;
     *slot = *id + 1;
@@ -291,13 +286,7 @@ bool sp_run_close_loose(sp_run *run, uint32_t region)
 
 static void remember_open(sp_log *log, sp_slot *slot)
 {
-    if (log->scan_open_count == log->scan_open_size) {
-        const size_t size = log->scan_open_size ? log->scan_open_size * 2 : 8;
-        sp_slot **open = realloc(log->scan_open, size * sizeof *open);
-        if (open == NULL) return;
-        log->scan_open = open;
-        log->scan_open_size = size;
-    }
+    if (!sp_grow(&log->scan_open, &log->scan_open_size, log->scan_open_count, sizeof *log->scan_open, 8)) return;
     log->scan_open[log->scan_open_count++] = slot;
 }
 

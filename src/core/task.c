@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
 #include "core/note.h"
 
 static uint64_t hash_of_string(const void *run, uint32_t id)
@@ -22,13 +23,7 @@ static uint32_t intern(sp_run *run, const char *text)
     if (!sp_index_reserve(&run->string_index, run->string_count, run, hash_of_string)) return UINT32_MAX;
     uint32_t *slot = sp_index_find(&run->string_index, sp_hash(text), run, is_string, text);
     if (*slot) return *slot - 1;
-    if (run->string_count == run->string_size) {
-        const size_t size = run->string_size ? run->string_size * 2 : 32;
-        char **strings = realloc(run->strings, size * sizeof *strings);
-        if (strings == NULL) return UINT32_MAX;
-        run->strings = strings;
-        run->string_size = size;
-    }
+    if (!sp_grow(&run->strings, &run->string_size, run->string_count, sizeof *run->strings, 32)) return UINT32_MAX;
     char *copy = strdup(text);
     if (copy == NULL) return UINT32_MAX;
     run->strings[run->string_count] = copy;

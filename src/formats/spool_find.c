@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "core/grow.h"
 #include "core/sort.h"
 #include "formats/spool.h"
 
@@ -81,13 +82,7 @@ typedef struct processes {
 static void add_process(processes *all, int64_t pid)
 {
     if (all->count == MOST_CHILDREN) return;
-    if (all->count == all->room) {
-        const size_t room = all->room ? 2 * all->room : 16;
-        int64_t *ids = realloc(all->ids, room * sizeof *ids);
-        if (ids == NULL) return;
-        all->ids = ids;
-        all->room = room;
-    }
+    if (!sp_grow(&all->ids, &all->room, all->count, sizeof *all->ids, 16)) return;
     all->ids[all->count++] = pid;
 }
 

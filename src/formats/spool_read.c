@@ -16,6 +16,7 @@
 
 #include "analysis/collect.h"
 #include "analysis/summed.h"
+#include "core/grow.h"
 #include "core/restore.h"
 #include "core/sort.h"
 #include "core/task.h"
@@ -216,13 +217,7 @@ static bool page_is_empty(const char *page)
 
 static bool add_chunk(reader *r, uint64_t offset, uint64_t bytes)
 {
-    if (r->chunk_count == r->chunk_size) {
-        const size_t size = r->chunk_size ? r->chunk_size * 2 : 64;
-        found *chunks = realloc(r->chunks, size * sizeof *chunks);
-        if (chunks == NULL) return false;
-        r->chunks = chunks;
-        r->chunk_size = size;
-    }
+    if (!sp_grow(&r->chunks, &r->chunk_size, r->chunk_count, sizeof *r->chunks, 64)) return false;
     sp_chunk_header *header = (sp_chunk_header *)(r->memory + offset);
     r->chunks[r->chunk_count++] = (found){header, bytes, header->sequence};
     return true;
@@ -498,13 +493,7 @@ static sp_status read_tasks(reader *r, sp_error *error)
 
 static bool remember_open(reader *r, uint32_t region, sp_ticks start)
 {
-    if (r->open_count == r->open_size) {
-        const size_t size = r->open_size ? r->open_size * 2 : 16;
-        open_call *list = realloc(r->open, size * sizeof *list);
-        if (list == NULL) return false;
-        r->open = list;
-        r->open_size = size;
-    }
+    if (!sp_grow(&r->open, &r->open_size, r->open_count, sizeof *r->open, 16)) return false;
     r->open[r->open_count++] = (open_call){region, start};
     return true;
 }
@@ -820,13 +809,7 @@ static bool read_value(reader *r, const sp_note_header *note)
     const char *text = (const char *)(note + 1) + sizeof value, *end = (const char *)(note + 1) + note->size;
     memcpy(&value, note + 1, sizeof value);
     if (!is_plausible(r, value.start) || (value.end && !is_plausible(r, value.end))) return true;
-    if (values->count == values->size) {
-        const size_t size = values->size ? values->size * 2 : 64;
-        sp_spool_value *list = realloc(values->list, size * sizeof *list);
-        if (list == NULL) return false;
-        values->list = list;
-        values->size = size;
-    }
+    if (!sp_grow(&values->list, &values->size, values->count, sizeof *values->list, 64)) return false;
     sp_spool_value *read = &values->list[values->count];
     *read = (sp_spool_value){.outcome = note->kind == SP_NOTE_OUTCOME, .scope = value.scope, .lane = value.lane,
                              .start_ns = to_ns(r, value.start), .end_ns = value.end ? to_ns(r, value.end) : SP_UNKNOWN};

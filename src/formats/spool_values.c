@@ -7,6 +7,7 @@
 
 #include "analysis/wrap.h"
 #include "core/comm.h"
+#include "core/grow.h"
 #include "core/index.h"
 #include "core/sort.h"
 #include "formats/json_text.h"
@@ -82,13 +83,7 @@ static bool is_member(const void *o, uint32_t number, const void *wanted)
 /* Room for one more. */
 static bool object_grow(object *o)
 {
-    if (o->count == o->size) {
-        const size_t size = o->size ? 2 * o->size : 8;
-        member *members = realloc(o->members, size * sizeof *members);
-        if (members == NULL) return false;
-        o->members = members;
-        o->size = size;
-    }
+    if (!sp_grow(&o->members, &o->size, o->count, sizeof *o->members, 8)) return false;
     return sp_index_reserve(&o->index, o->count, o, hash_of_member);
 }
 
@@ -238,13 +233,7 @@ static bool is_node(const void *nodes, uint32_t number, const void *wanted)
 /* Room for one more. */
 static bool nodes_grow(teller *t)
 {
-    if (t->node_count == t->node_size) {
-        const size_t size = t->node_size ? 2 * t->node_size : 64;
-        node *nodes = realloc(t->nodes, size * sizeof *nodes);
-        if (nodes == NULL) return false;
-        t->nodes = nodes;
-        t->node_size = size;
-    }
+    if (!sp_grow(&t->nodes, &t->node_size, t->node_count, sizeof *t->nodes, 64)) return false;
     return sp_index_reserve(&t->children, t->node_count, t->nodes, hash_of_node);
 }
 

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/grow.h"
 #include "core/task.h"
 #include "core/totals.h"
 #include "formats/file_bytes.h"
@@ -233,13 +234,7 @@ static sp_page_guard *guard_new(sp_spool *spool, char *memory, size_t bytes)
 
 static sp_extent *extent_new(sp_spool *spool)
 {
-    if (spool->extent_count == spool->extent_size) {
-        const size_t size = spool->extent_size ? spool->extent_size * 2 : 64;
-        sp_extent *extents = realloc(spool->extents, size * sizeof *extents);
-        if (extents == NULL) return NULL;
-        spool->extents = extents;
-        spool->extent_size = size;
-    }
+    if (!sp_grow(&spool->extents, &spool->extent_size, spool->extent_count, sizeof *spool->extents, 64)) return NULL;
     return &spool->extents[spool->extent_count];
 }
 

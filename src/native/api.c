@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
 #include "native/profiler.h"
 #include "native/rendezvous.h"
 
@@ -373,13 +374,7 @@ static size_t follower_count, follower_size;
 
 static int follow(sp_profiler **place)
 {
-    if (follower_count == follower_size) {
-        const size_t size = follower_size ? follower_size * 2 : 8;
-        sp_profiler ***larger = realloc(followers, size * sizeof *larger);
-        if (larger == NULL) return SP_ERR_NO_MEMORY;
-        followers = larger;
-        follower_size = size;
-    }
+    if (!sp_grow(&followers, &follower_size, follower_count, sizeof *followers, 8)) return SP_ERR_NO_MEMORY;
     followers[follower_count++] = place;
     __atomic_store_n(place, current(), __ATOMIC_RELEASE);
     return SP_OK;

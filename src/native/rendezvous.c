@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
+
 typedef struct modules {
     char **names;
     size_t count, size;
@@ -15,13 +17,7 @@ static int note_module(struct dl_phdr_info *info, size_t size, void *with)
 {
     modules *found = with;
     (void)size;
-    if (found->count == found->size) {
-        const size_t more = found->size ? found->size * 2 : 64;
-        char **names = realloc(found->names, more * sizeof *names);
-        if (names == NULL) return 1;
-        found->names = names;
-        found->size = more;
-    }
+    if (!sp_grow(&found->names, &found->size, found->count, sizeof *found->names, 64)) return 1;
     found->names[found->count] = strdup(info->dlpi_name ? info->dlpi_name : "");
     return found->names[found->count++] == NULL;
 }

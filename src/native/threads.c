@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
 #include "core/registry.h"
 
 /* An end that another thread has sent: of one call, or (slot NULL) of the newest of a region. */
@@ -200,13 +201,7 @@ bool sp_native_send_named_end(sp_profiler *profiler, int handle)
 
 static void keep_orphan(const sp_named_call *call, uint64_t thread)
 {
-    if (orphan_count == orphan_size) {
-        const size_t size = orphan_size ? orphan_size * 2 : 16;
-        orphan *list = realloc(orphans, size * sizeof *list);
-        if (list == NULL) return;
-        orphans = list;
-        orphan_size = size;
-    }
+    if (!sp_grow(&orphans, &orphan_size, orphan_count, sizeof *orphans, 16)) return;
     orphans[orphan_count++] = (orphan){*call, thread};
 }
 

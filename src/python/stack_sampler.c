@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/grow.h"
 #include "core/index.h"
 #include "core/innermost.h"
 #include "platform/platform.h"
@@ -100,18 +101,6 @@ static uint64_t mix(uint64_t value)
     return value ^ value >> 33;
 }
 
-/* Room for one more of `size` bytes each; false without memory. */
-static bool reserve(void **items, size_t count, size_t *room, size_t size)
-{
-    if (count < *room) return true;
-    const size_t larger = *room ? *room * 2 : 64;
-    void *grown = realloc(*items, larger * size);
-    if (grown == NULL) return false;
-    *items = grown;
-    *room = larger;
-    return true;
-}
-
 static uint64_t stack_hash(int32_t caller, const PyObject *code)
 {
     return mix((uint64_t)(uintptr_t)code ^ mix((uint64_t)(uint32_t)caller));
@@ -136,7 +125,7 @@ static int32_t stack_of(sampler *s, int32_t caller, PyObject *code)
     if (!sp_index_reserve(&s->stack_index, s->stack_count, s->stacks, hash_of_stack)) return NO_STACK;
     uint32_t *slot = sp_index_find(&s->stack_index, stack_hash(caller, code), s->stacks, is_stack, &wanted);
     if (*slot) return (int32_t)*slot - 1;
-    if (s->stack_count >= MOST_ENTRIES || !reserve((void **)&s->stacks, s->stack_count, &s->stack_size, sizeof *s->stacks)) {
+    if (s->stack_count >= MOST_ENTRIES || !sp_grow(&s->stacks, &s->stack_size, s->stack_count, sizeof *s->stacks, 64)) {
         return NO_STACK;
     }
     s->stacks[s->stack_count] = (stack_node){caller, Py_NewRef(code)};
@@ -166,7 +155,7 @@ static entry *entry_of(sampler *s, const entry *key)
     if (!sp_index_reserve(&s->entry_index, s->entry_count, s->entries, hash_of_entry)) return NULL;
     uint32_t *slot = sp_index_find(&s->entry_index, entry_hash(key), s->entries, is_entry, key);
     if (*slot) return &s->entries[*slot - 1];
-    if (s->entry_count >= MOST_ENTRIES || !reserve((void **)&s->entries, s->entry_count, &s->entry_size, sizeof *s->entries)) {
+    if (s->entry_count >= MOST_ENTRIES || !sp_grow(&s->entries, &s->entry_size, s->entry_count, sizeof *s->entries, 64)) {
         return NULL;
     }
     s->entries[s->entry_count] = *key;
@@ -240,11 +229,11 @@ static int32_t watch(sampler *s, size_t before, const PyThreadState *state, cons
 {
     const unsigned long ident = state->thread_id;
     const int64_t native_id = now ? now->native_id : native_id_of(state);
-    if (!reserve((void **)&s->present, s->present_count, &s->present_size, sizeof *s->present)) return -1;
+    if (!sp_grow(&s->present, &s->present_size, s->present_count, sizeof *s->present, 64)) return -1;
     int32_t thread = known_thread(s, before, ident, native_id, now);
     if (thread < 0) {
         if (s->thread_count == MOST_THREADS_EVER ||
-            !reserve((void **)&s->threads, s->thread_count, &s->thread_size, sizeof *s->threads)) {
+            !sp_grow(&s->threads, &s->thread_size, s->thread_count, sizeof *s->threads, 64)) {
             return -1;
         }
         watched *fresh = &s->threads[s->thread_count];

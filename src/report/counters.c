@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
 #include "core/sort.h"
 #include "report/report.h"
 #include "report/table.h"
@@ -42,13 +43,9 @@ static void add_region(counts *c, uint32_t rank, const sp_group *group, const ch
     const sp_array *names = array_named(group->attributes, group->attribute_count, "event_names", SP_ARRAY_STRING);
     const sp_array *calls = array_named(group->attributes, group->attribute_count, "calls", SP_ARRAY_INT64);
     if (values == NULL) return;
-    if (c->count == c->size) {
-        const size_t size = c->size ? 2 * c->size : 16;
-        counted *grown = realloc(c->regions, size * sizeof *grown);
-        c->failed = c->failed || grown == NULL;
-        if (grown == NULL) return;
-        c->regions = grown;
-        c->size = size;
+    if (!sp_grow(&c->regions, &c->size, c->count, sizeof *c->regions, 16)) {
+        c->failed = true;
+        return;
     }
     counted one = {.rank = rank, .name = strdup(name), .names = names, .values = values->data, .order = c->count};
     const uint64_t named = names ? sp_array_size(names) : 0, there = sp_array_size(values);

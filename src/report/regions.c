@@ -12,6 +12,7 @@
 
 #include "analysis/path_summary.h"
 #include "analysis/wrap.h"
+#include "core/grow.h"
 #include "report/report.h"
 
 #define SESSION "scope_profiler.session"
@@ -367,16 +368,7 @@ typedef struct lines {
 static void add_cell(lines *l, size_t column, sp_text *text)
 {
     if (text->data == NULL) sp_text_bytes(text, "", 0);
-    if (l->count == l->room) {
-        const size_t room = l->room ? 2 * l->room : 256;
-        char **cells = realloc(l->cells, room * sizeof *cells);
-        l->failed |= cells == NULL;
-        if (cells) {
-            l->cells = cells;
-            l->room = room;
-        }
-    }
-    l->failed |= text->failed;
+    l->failed |= text->failed || !sp_grow(&l->cells, &l->room, l->count, sizeof *l->cells, 256);
     if (l->failed) {
         sp_text_free(text);
         return;

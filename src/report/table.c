@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/grow.h"
+
 #define GAP 2
 #define MARGIN 2
 #define NARROWEST 8
@@ -18,16 +20,7 @@ void sp_table_column_add(sp_table *table, const char *title, bool number, bool f
 static void take(sp_table *table, sp_text *cell)
 {
     if (cell->data == NULL) sp_text_bytes(cell, "", 0);
-    if (table->cell_count == table->room) {
-        const size_t room = table->room ? 2 * table->room : 64;
-        char **cells = realloc(table->cells, room * sizeof *cells);
-        table->failed |= cells == NULL;
-        if (cells) {
-            table->cells = cells;
-            table->room = room;
-        }
-    }
-    table->failed |= cell->failed;
+    table->failed |= cell->failed || !sp_grow(&table->cells, &table->room, table->cell_count, sizeof *table->cells, 64);
     if (table->failed) sp_text_free(cell);
     else table->cells[table->cell_count++] = cell->data;
 }

@@ -6,6 +6,7 @@
 #include "analysis/resolve.h"
 #include "analysis/tracks.h"
 #include "analysis/wrap.h"
+#include "core/grow.h"
 #include "core/index.h"
 #include "core/sort.h"
 #include "report/report.h"
@@ -46,7 +47,8 @@ typedef struct overlap {
 
 typedef struct paths {
     node *nodes;
-    uint32_t count, room;
+    uint32_t count;
+    size_t room;
     sp_index index; /* of nodes by parent (or lane) and name */
     lane *lanes;
     size_t lane_count, lane_room;
@@ -88,13 +90,7 @@ static bool is_node(const void *nodes, uint32_t number, const void *wanted)
 
 static bool make_room(paths *p)
 {
-    if (p->count == p->room) {
-        const uint32_t room = p->room ? 2 * p->room : 64;
-        node *nodes = realloc(p->nodes, room * sizeof *nodes);
-        if (nodes == NULL) return false;
-        p->nodes = nodes;
-        p->room = room;
-    }
+    if (!sp_grow(&p->nodes, &p->room, p->count, sizeof *p->nodes, 64)) return false;
     return sp_index_reserve(&p->index, p->count, p->nodes, hash_of_node);
 }
 
@@ -103,13 +99,7 @@ static lane *lane_of(paths *p, int64_t key)
     for (size_t i = p->lane_count; i > 0; i--) {
         if (p->lanes[i - 1].key == key) return &p->lanes[i - 1];
     }
-    if (p->lane_count == p->lane_room) {
-        const size_t room = p->lane_room ? 2 * p->lane_room : 16;
-        lane *lanes = realloc(p->lanes, room * sizeof *lanes);
-        if (lanes == NULL) return NULL;
-        p->lanes = lanes;
-        p->lane_room = room;
-    }
+    if (!sp_grow(&p->lanes, &p->lane_room, p->lane_count, sizeof *p->lanes, 16)) return NULL;
     p->lanes[p->lane_count] = (lane){.key = key, .first_root = NONE, .last_root = NONE};
     return &p->lanes[p->lane_count++];
 }
@@ -301,13 +291,7 @@ typedef struct stack {
 
 static bool push(stack *s, uint32_t which, size_t level, const char *prefix, const char *branch, const char *below)
 {
-    if (s->count == s->room) {
-        const size_t room = s->room ? 2 * s->room : 64;
-        pending *items = realloc(s->items, room * sizeof *items);
-        if (items == NULL) return false;
-        s->items = items;
-        s->room = room;
-    }
+    if (!sp_grow(&s->items, &s->room, s->count, sizeof *s->items, 64)) return false;
     pending *item = &s->items[s->count++];
     *item = (pending){.node = which, .level = level};
     sp_text_add(&item->branch, prefix);

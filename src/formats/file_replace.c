@@ -209,6 +209,12 @@ static int copy_all(int from, int to)
     }
 }
 
+/* Have the disk hold what is written, where that is waited for. Some file systems cannot: that is not an error. */
+static int sync_content(const sp_replacement *replacement)
+{
+    return replacement->unsynced || fsync(replacement->fd) == 0 || errno == EINVAL ? 0 : -1;
+}
+
 /* Where a file without a name can be made, but not be given one: a second file, with a name from the beginning. */
 static int copy_to_named(sp_replacement *replacement)
 {
@@ -218,7 +224,7 @@ static int copy_to_named(sp_replacement *replacement)
     if (fd < 0) return -1;
     const int nameless = replacement->fd;
     replacement->fd = fd;
-    const int result = copy_all(nameless, fd) < 0 || keep_permissions(fd, &facts) < 0 ? -1 : 0;
+    const int result = copy_all(nameless, fd) < 0 || keep_permissions(fd, &facts) < 0 || sync_content(replacement) < 0 ? -1 : 0;
     const int problem = errno;
     close(nameless);
     errno = problem;
@@ -293,10 +299,7 @@ static int put_in_place(sp_replacement *replacement)
 {
     if (replacement->temporary == NULL) {
         if (link_as(replacement, replacement->target) == 0) return 0; /* there was none before */
-        const int synced = replacement->fd;
         if (give_name(replacement) < 0) return -1;
-        const bool copied = replacement->fd != synced;
-        if (copied && !replacement->unsynced && fsync(replacement->fd) < 0 && errno != EINVAL) return -1;
     }
     if (rename(replacement->temporary, replacement->target) < 0) return -1;
     free(replacement->temporary);
@@ -308,7 +311,7 @@ sp_status sp_replace_commit(sp_replacement *replacement, sp_error *error)
 {
     int directory = -1; /* opened before anything is replaced, so that this cannot fail behind it */
     if (!replacement->unsynced && !open_directory(replacement->target, &directory)) goto failed;
-    if (!replacement->unsynced && fsync(replacement->fd) < 0 && errno != EINVAL) goto failed;
+    if (sync_content(replacement) < 0) goto failed;
     if (put_in_place(replacement) < 0 || sync_directory(directory) < 0) goto failed;
     if (directory >= 0) close(directory);
     sp_replace_abort(replacement);

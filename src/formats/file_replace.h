@@ -3,7 +3,8 @@
  *
  * The new content is written to a temporary file in the target's directory, which has no name where the file system allows that,
  * so that a process which is killed leaves nothing behind, except between the two system calls that put it over an older file;
- * commit makes it durable (fsync), renames it over the target and makes the directory durable. A symbolic link at the path is kept: what it points to is replaced.
+ * commit makes it durable (fsync), renames it over the target and makes the directory durable. A symbolic link at the path is
+ * kept: what it points to is replaced.
  * The one exception is a link that somebody else planted in a directory everybody may write to (sticky, like /tmp): it is
  * replaced itself, so that nobody can choose which file we overwrite. An existing file's permissions are kept, and its owner
  * where we may; a new file gets what the umask leaves.

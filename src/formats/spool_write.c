@@ -53,7 +53,7 @@ typedef struct sp_extent {
     bool full;      /* parked: all of its calls have begun */
     bool spare;     /* dropped, waiting to be taken up again */
     bool shared;    /* a forked child may be reading it in the file */
-    bool live;      /* it has rows that the process goes on with */
+    struct live_rows *live; /* that it holds; NULL: none */
     sp_page_guard *guard; /* of a large one */
     size_t given;   /* bytes of it that were given back to the file system */
 } sp_extent;
@@ -205,25 +205,34 @@ static bool is_lost(const sp_spool *spool)
     return atomic_load_explicit(&spool->lost, memory_order_relaxed) != 0;
 }
 
+/* What of the rows from the task with number `first` on is in the page. */
+static void fill_tasks(const char *rows, uint32_t first, const char *at, char *fresh, size_t page)
+{
+    if (rows >= at + page || rows + SP_TASKS_PER_PAGE * sizeof(sp_task) <= at) return;
+    for (uint32_t i = 0; i < SP_TASKS_PER_PAGE; i++) {
+        const char *row = rows + i * sizeof(sp_task);
+        const char *from = row > at ? row : at, *to = row + sizeof(sp_task) < at + page ? row + sizeof(sp_task) : at + page;
+        sp_task blank = {0};
+        if (from >= to) continue;
+        sp_task_blank(&blank, (int32_t)(first + i));
+        memcpy(fresh + (from - at), (const char *)&blank + (from - row), (size_t)(to - from));
+    }
+}
+
+static void fill_totals(const char *rows, const char *at, char *fresh, size_t page)
+{
+    if (rows >= at && rows + sizeof(sp_total_page) <= at + page) sp_total_page_blank((sp_total_page *)(fresh + (rows - at)));
+}
+
 /* For sp_page_guard: a page of zeros takes the place of one that is gone. Calls there are gone too, but rows that are in use must stay usable. */
 static void fill_page(void *context, char *at, char *fresh, size_t page)
 {
     const sp_spool *spool = context;
     for (const live_rows *live = atomic_load(&spool->live); live; live = live->next) {
         const char *rows = atomic_load(&live->rows);
-        const size_t bytes = live->kind == SP_CHUNK_TASKS ? SP_TASKS_PER_PAGE * sizeof(sp_task) : sizeof(sp_total_page);
-        if (rows == NULL || rows >= at + page || rows + bytes <= at) continue;
-        if (live->kind == SP_CHUNK_TOTALS && rows >= at && rows + sizeof(sp_total_page) <= at + page) {
-            sp_total_page_blank((sp_total_page *)(fresh + (rows - at)));
-        }
-        for (uint32_t i = 0; live->kind == SP_CHUNK_TASKS && i < SP_TASKS_PER_PAGE; i++) {
-            const char *row = rows + i * sizeof(sp_task);
-            const char *from = row > at ? row : at, *to = row + sizeof(sp_task) < at + page ? row + sizeof(sp_task) : at + page;
-            sp_task blank = {0};
-            if (from >= to) continue;
-            sp_task_blank(&blank, (int32_t)(live->owner * SP_TASKS_PER_PAGE + i));
-            memcpy(fresh + (from - at), (const char *)&blank + (from - row), (size_t)(to - from));
-        }
+        if (rows == NULL) continue;
+        if (live->kind == SP_CHUNK_TASKS) fill_tasks(rows, live->owner * SP_TASKS_PER_PAGE, at, fresh, page);
+        else fill_totals(rows, at, fresh, page);
     }
 }
 
@@ -396,17 +405,10 @@ static bool live_add(sp_spool *spool, sp_chunk_kind kind, uint32_t owner, char *
         free(live);
         return false;
     }
-    extent->live = true;
+    extent->live = live;
     *live = (live_rows){.next = atomic_load(&spool->live), .rows = rows, .kind = kind, .owner = owner};
     atomic_store(&spool->live, live);
     return true;
-}
-
-static void live_end(sp_spool *spool, const char *rows)
-{
-    for (live_rows *live = atomic_load(&spool->live); live; live = live->next) {
-        if (atomic_load(&live->rows) == rows) atomic_store(&live->rows, NULL);
-    }
 }
 
 /* ---- the store's operations ---- */
@@ -490,8 +492,8 @@ static void spool_drop(sp_store *store, void *memory, size_t bytes)
     pthread_mutex_lock(&spool->lock);
     sp_extent *extent = extent_of(spool, memory);
     if (extent) {
-        if (extent->live) live_end(spool, memory);
-        extent->live = false;
+        if (extent->live) atomic_store(&extent->live->rows, NULL);
+        extent->live = NULL;
         if (extent->small) {
             mark_gone(spool, extent);
             extent->spare = is_ours_to_change(spool) && !extent->shared;

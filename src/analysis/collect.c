@@ -137,8 +137,9 @@ static bool thread_table(sp_run *run, sp_profile *profile, uint32_t rank, sp_tim
 /* What a task does at the time of collection counts too: the ticks since `begin`, 0 if it does not do it. */
 static uint64_t under_way(const sp_run *run, sp_ticks begin)
 {
+    if (begin == 0) return 0; /* most tasks have ended: no clock is read for them */
     const sp_ticks now = run->ended ? run->ended : sp_clock_read();
-    return begin && now > begin ? now - begin : 0;
+    return now > begin ? now - begin : 0;
 }
 
 static bool task_row(const sp_run *run, const sp_task *task, sp_task_info *info, uint32_t rank, sp_timeline_cursor *cursor)

@@ -26,19 +26,21 @@ static uint32_t *slot_of(const sp_index *index, const things *t, uint64_t key)
     return sp_index_find(index, key % t->spread, t, is_thing, &key);
 }
 
+static void add(sp_index *index, things *t, uint32_t number, uint64_t key)
+{
+    assert_true(sp_index_reserve(index, number, t, hash_of));
+    uint32_t *slot = slot_of(index, t, key);
+    assert_int_equal(*slot, 0);
+    t->keys[number] = key;
+    *slot = number + 1;
+}
+
 static void each_is_found(uint64_t spread, uint32_t count)
 {
     static things t;
     sp_index index = {0};
     t.spread = spread;
-    for (uint32_t i = 0; i < count; i++) {
-        assert_true(sp_index_reserve(&index, i, &t, hash_of));
-        const uint64_t key = (uint64_t)i * i + 7;
-        uint32_t *slot = slot_of(&index, &t, key);
-        assert_int_equal(*slot, 0);
-        t.keys[i] = key;
-        *slot = i + 1;
-    }
+    for (uint32_t i = 0; i < count; i++) add(&index, &t, i, (uint64_t)i * i + 7);
     assert_true(index.size >= 2 * count && (index.size & (index.size - 1)) == 0);
     for (uint32_t i = 0; i < count; i++) assert_int_equal(*slot_of(&index, &t, t.keys[i]), i + 1);
     assert_int_equal(*slot_of(&index, &t, 8 * THINGS * (uint64_t)THINGS), 0);
@@ -62,11 +64,7 @@ static void without_memory_all_is_as_before(void **state)
     (void)state;
     static things t = {.spread = UINT64_MAX};
     sp_index index = {0};
-    for (uint32_t i = 0; i < 8; i++) {
-        assert_true(sp_index_reserve(&index, i, &t, hash_of));
-        t.keys[i] = 100 + i;
-        *slot_of(&index, &t, t.keys[i]) = i + 1;
-    }
+    for (uint32_t i = 0; i < 8; i++) add(&index, &t, i, 100 + i);
     const sp_index before = index;
     memory_fail(0, true);
     assert_false(sp_index_reserve(&index, 8, &t, hash_of));

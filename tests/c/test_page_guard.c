@@ -61,10 +61,16 @@ static int outcome_of(void (*work)(void))
 
 #define require(what) do { if (!(what)) { fprintf(stderr, "line %d: %s\n", __LINE__, #what); _exit(1); } } while (0)
 
-static bool is_default(void)
+static struct sigaction current(void)
 {
     struct sigaction now;
-    return sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler == SIG_DFL;
+    require(sigaction(SIGBUS, NULL, &now) == 0);
+    return now;
+}
+
+static bool is_default(void)
+{
+    return current().sa_handler == SIG_DFL;
 }
 
 static void touch_what_is_gone(void)
@@ -186,13 +192,20 @@ static void count_plain(int number)
     plain_calls += number == SIGBUS && sigismember(&blocked, SIGUSR1) == 1;
 }
 
+static sp_page_guard *guard_some(char **memory)
+{
+    int file;
+    *memory = cut_off(&file, 0);
+    return sp_page_guard_new(*memory, PAGES * page, &lost, NULL, NULL);
+}
+
 static void fault_elsewhere(void)
 {
-    int file, other_file;
-    char *memory = cut_off(&file, 0), *other = cut_off(&other_file, 0);
+    int other_file;
+    char *memory, *other = cut_off(&other_file, 0);
     struct sigaction theirs = {.sa_sigaction = remember, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &theirs, NULL);
-    sp_page_guard *guard = sp_page_guard_new(memory, PAGES * page, &lost, NULL, NULL);
+    sp_page_guard *guard = guard_some(&memory);
     for (int i = 0; i < 3; i++) { /* who does not return from it can come again */
         told = NULL;
         if (sigsetjmp(back, 1) == 0) other[5 * page] = 1;
@@ -201,18 +214,16 @@ static void fault_elsewhere(void)
         require(lost == (uint64_t)i + 1);
     }
     sp_page_guard_free(guard);
-    struct sigaction now;
-    require(sigaction(SIGBUS, NULL, &now) == 0 && now.sa_sigaction == remember);
+    require(current().sa_sigaction == remember);
 }
 
 static void plain_handler(void)
 {
-    int file;
-    char *memory = cut_off(&file, 0);
+    char *memory;
     struct sigaction theirs = {.sa_handler = count_plain};
     sigaddset(&theirs.sa_mask, SIGUSR1);
     sigaction(SIGBUS, &theirs, NULL);
-    sp_page_guard *guard = sp_page_guard_new(memory, PAGES * page, &lost, NULL, NULL);
+    sp_page_guard *guard = guard_some(&memory);
     raise(SIGBUS);
     kill(getpid(), SIGBUS);
     require(plain_calls == 2);
@@ -225,11 +236,10 @@ static void others_get_their_signals(void **state)
     assert_int_equal(outcome_of(plain_handler), 0);
 }
 
-static sp_page_guard *guard_some(char **memory)
+static void assert_deadly(void (*work)(void))
 {
-    int file;
-    *memory = cut_off(&file, 0);
-    return sp_page_guard_new(*memory, PAGES * page, &lost, NULL, NULL);
+    const int status = outcome_of(work);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
 }
 
 static void die_of_a_fault(void)
@@ -260,10 +270,7 @@ static void die_of_an_ignored_fault(void)
 static void without_a_handler_it_is_deadly_as_ever(void **state)
 {
     void (*const deaths[])(void) = {die_of_a_fault, die_of_a_signal, die_of_an_ignored_fault};
-    for (size_t i = 0; i < sizeof deaths / sizeof *deaths; i++) {
-        const int status = outcome_of(deaths[i]);
-        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
-    }
+    for (size_t i = 0; i < sizeof deaths / sizeof *deaths; i++) assert_deadly(deaths[i]);
 }
 
 /* -- a handler that is put over ours and passes on what is not its own, as faulthandler does: it sets the one before again, and raises -- */
@@ -290,13 +297,12 @@ static void others_come_and_go(void)
     sp_page_guard *guard = guard_some(&memory);
     put_over();
     sp_page_guard_free(guard); /* theirs stays, and may call ours */
-    struct sigaction now;
-    require(sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler == dump);
+    require(current().sa_handler == dump);
     guard = guard_some(&memory);
     memory[0] = 1;
     require(lost == 1 && dumps == 0);
     sp_page_guard_free(guard);
-    require(sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler == dump);
+    require(current().sa_handler == dump);
     sigaction(SIGBUS, &kept, NULL); /* theirs goes: ours is there without anything to guard */
     guard = guard_some(&memory);
     memory[0] = 1;
@@ -334,8 +340,7 @@ static void handlers_that_are_put_over_ours_end(void **state)
 {
     assert_int_equal(outcome_of(others_come_and_go), 0);
     assert_int_equal(outcome_of(default_comes_and_goes), 0);
-    const int status = outcome_of(die_in_a_circle);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+    assert_deadly(die_in_a_circle);
 }
 
 static void use_in_a_child(void)

@@ -6,12 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+static sp_lane_before enter_step(sp_log *log, sp_task *task, sp_ticks at)
+{
+    clock_at(at);
+    return sp_log_enter_step(log, task);
+}
+
+static void leave_step(sp_log *log, sp_task *task, sp_lane_before before, sp_ticks at)
+{
+    clock_at(at);
+    sp_log_leave_step(log, task, before);
+}
+
 static void step(sp_log *log, sp_task *task, sp_ticks from, sp_ticks to)
 {
-    clock_at(from);
-    const sp_lane_before before = sp_log_enter_step(log, task);
-    clock_at(to);
-    sp_log_leave_step(log, task, before);
+    leave_step(log, task, enter_step(log, task, from), to);
 }
 
 static void running_and_suspended_time_add_up_to_the_life(void **state)
@@ -74,22 +83,16 @@ static void a_call_knows_how_much_of_it_was_awaiting(void **state)
     sp_log *log = sp_run_log(of->run);
     sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
     call outer, inner;
-    clock_at(110);
-    sp_lane_before before = sp_log_enter_step(log, task);
+    sp_lane_before before = enter_step(log, task, 110);
     outer = enter(of, "outer", 112);
-    clock_at(115);
-    sp_log_leave_step(log, task, before);
-    clock_at(130);
-    before = sp_log_enter_step(log, task);
+    leave_step(log, task, before, 115);
+    before = enter_step(log, task, 130);
     inner = enter(of, "inner", 131);
-    clock_at(132);
-    sp_log_leave_step(log, task, before);
-    clock_at(140);
-    before = sp_log_enter_step(log, task);
+    leave_step(log, task, before, 132);
+    before = enter_step(log, task, 140);
     leave(&inner, 141);
     leave(&outer, 145);
-    clock_at(146);
-    sp_log_leave_step(log, task, before);
+    leave_step(log, task, before, 146);
     call outside = enter(of, "outside", 150);
     leave(&outside, 160);
     sp_profile *profile = collect(of);
@@ -124,22 +127,15 @@ static void a_call_that_is_open_has_awaited_too(void **state)
     sp_log *log = sp_run_log(of->run);
     sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
     call own = enter(of, "own", 105);
-    clock_at(110);
-    sp_lane_before before = sp_log_enter_step(log, task);
+    sp_lane_before before = enter_step(log, task, 110);
     call outer = enter(of, "outer", 112);
-    clock_at(115);
-    sp_log_leave_step(log, task, before);
-    clock_at(130);
-    before = sp_log_enter_step(log, task);
+    leave_step(log, task, before, 115);
+    before = enter_step(log, task, 130);
     call inner = enter(of, "inner", 131);
     await_of_open(of, 132, 130 - 115, 0, 0); /* it runs */
-    clock_at(140);
-    sp_log_leave_step(log, task, before);
+    leave_step(log, task, before, 140);
     await_of_open(of, 160, (130 - 115) + (160 - 140), 160 - 140, 0); /* it awaits: until now */
-    clock_at(170);
-    before = sp_log_enter_step(log, task);
-    clock_at(171);
-    sp_log_leave_step(log, task, before);
+    step(log, task, 170, 171);
     await_of_open(of, 180, (130 - 115) + (170 - 140) + (180 - 171), (170 - 140) + (180 - 171), 0);
     /* A row that was read before the call began knows of an earlier suspension only. */
     sp_async_slot later = {.call = {.start = 175, .task = 0}, .await = 15 + 30};
@@ -162,15 +158,12 @@ static void interleaved_tasks_do_not_nest_in_each_other(void **state)
     call open[2];
     for (size_t i = 0; i < 2; i++) {
         tasks[i] = sp_run_task_add(of->run, SP_TASK_TASK, "f");
-        clock_at(110 + 10 * i);
-        const sp_lane_before before = sp_log_enter_step(log, tasks[i]);
+        const sp_lane_before before = enter_step(log, tasks[i], 110 + 10 * i);
         open[i] = enter(of, "r", 111 + 10 * i);
-        clock_at(112 + 10 * i);
-        sp_log_leave_step(log, tasks[i], before);
+        leave_step(log, tasks[i], before, 112 + 10 * i);
     }
     for (size_t i = 0; i < 2; i++) {
-        clock_at(130 + 10 * i);
-        const sp_lane_before before = sp_log_enter_step(log, tasks[i]);
+        const sp_lane_before before = enter_step(log, tasks[i], 130 + 10 * i);
         leave(&open[i], 131 + 10 * i);
         sp_log_leave_step(log, tasks[i], before);
     }
@@ -192,12 +185,10 @@ static void a_step_within_a_step_gives_the_lane_back(void **state)
     recording *of = record(true, true);
     sp_log *log = sp_run_log(of->run);
     sp_task *outer = sp_run_task_add(of->run, SP_TASK_TASK, "outer");
-    clock_at(110);
-    const sp_lane_before before = sp_log_enter_step(log, outer);
+    const sp_lane_before before = enter_step(log, outer, 110);
     call a = enter(of, "a", 111);
     sp_task *inner = sp_run_task_add(of->run, SP_TASK_TASK, "inner");
-    clock_at(112);
-    const sp_lane_before creator = sp_log_enter_step(log, inner);
+    const sp_lane_before creator = enter_step(log, inner, 112);
     call b = enter(of, "b", 113);
     leave(&b, 114);
     sp_log_leave_step(log, inner, creator);
@@ -224,11 +215,9 @@ static void a_call_closed_from_another_lane_keeps_its_own(void **state)
     recording *of = record(true, true);
     sp_log *log = sp_run_log(of->run);
     sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
-    clock_at(110);
-    const sp_lane_before before = sp_log_enter_step(log, task);
+    const sp_lane_before before = enter_step(log, task, 110);
     call one = enter(of, "r", 112), two = enter(of, "s", 113);
-    clock_at(115);
-    sp_log_leave_step(log, task, before);
+    leave_step(log, task, before, 115);
     leave(&two, 125); /* by the thread's own lane */
     puppet *thread = puppet_new();
     leave_on(thread, &one, 140);
@@ -249,13 +238,10 @@ static void a_call_closed_by_another_thread_while_its_task_runs(void **state)
     recording *of = record(true, true);
     sp_log *log = sp_run_log(of->run);
     sp_task *task = sp_run_task_add(of->run, SP_TASK_TASK, "f");
-    clock_at(110);
-    sp_lane_before before = sp_log_enter_step(log, task);
+    sp_lane_before before = enter_step(log, task, 110);
     call one = enter(of, "r", 112);
-    clock_at(115);
-    sp_log_leave_step(log, task, before);
-    clock_at(120);
-    before = sp_log_enter_step(log, task);
+    leave_step(log, task, before, 115);
+    before = enter_step(log, task, 120);
     puppet *thread = puppet_new();
     leave_on(thread, &one, 140);
     puppet_end(thread);

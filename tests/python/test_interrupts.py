@@ -21,25 +21,15 @@ PACKAGE = os.path.dirname(sp.__file__)
 CALLS = 7
 
 
-def moments(function: Callable[[], object]) -> int:
-    """How often the interpreter looks for signals in the package while ``function`` runs."""
-    interrupted_at(0, function)
-    return seen
+def looks(function: Callable[[], object], moment: int = 0) -> tuple[int, bool]:
+    """Call ``function``, with a KeyboardInterrupt where the interpreter looks for signals in the package for the ``moment``-th time.
 
-
-seen = 0  # such moments
-
-
-def interrupted_at(moment: int, function: Callable[[], object]) -> bool:
-    """Call ``function``, with a KeyboardInterrupt where the interpreter looks for signals in the package for this many-th time.
-
-    It looks when a function begins, and when one of C has returned.
+    It looks when a function begins, and when one of C has returned. Returns how often it looked, and whether the interrupt came out.
     """
-    global seen
     seen = 0
 
     def look(frame: Any, event: str, argument: object) -> None:
-        global seen
+        nonlocal seen
         if event in ("call", "c_return") and frame.f_code.co_filename.startswith(PACKAGE):
             seen += 1
             if seen == moment:
@@ -49,10 +39,15 @@ def interrupted_at(moment: int, function: Callable[[], object]) -> bool:
     try:
         function()
     except KeyboardInterrupt:
-        return True
+        return seen, True
     finally:
         sys.setprofile(None)
-    return False
+    return seen, False
+
+
+def interrupted_at(moment: int, function: Callable[[], object]) -> bool:
+    """Whether an interrupt at that moment comes out of ``function``."""
+    return looks(function, moment)[1]
 
 
 def record(number: int = CALLS) -> None:
@@ -191,23 +186,22 @@ def test_the_first_call_of_a_region_swallows_no_interrupt(tmp_path: Path, settin
         for _ in range(10):
             traced()  # where the program goes on
 
-    def attempt(function: Callable[[], int]) -> int:
+    def attempt(moment: int = 0) -> tuple[int, bool]:
         answers = []
         sp.setup(output=tmp_path / "p.h5", replace=True, **settings)
         if thread == "main":
-            answers.append(function())
+            answers.append(looks(first_calls, moment))
         else:
-            other = threading.Thread(target=lambda: answers.append(function()))
+            other = threading.Thread(target=lambda: answers.append(looks(first_calls, moment)))
             other.start()
             other.join()
         sp.finalize(verbose=False)
         return answers[0]
 
-    attempt(lambda: moments(first_calls))  # what is imported at first use is imported
-    count = attempt(lambda: moments(first_calls))
+    attempt()  # what is imported at first use is imported
+    count, _ = attempt()
     assert count > 3
-    missed = [moment for moment in range(1, count + 1) if not attempt(lambda moment=moment: interrupted_at(moment, first_calls))]  # type: ignore[misc]
-    assert missed == []
+    assert [moment for moment in range(1, count + 1) if not attempt(moment)[1]] == []
 
 
 def test_new_calls_after_an_interrupt_do_not_replace_those_in_the_file_at_exit(tmp_path: Path, python: Callable[..., Any]) -> None:

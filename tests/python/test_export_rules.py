@@ -1,5 +1,6 @@
 """What all exporters have in common: names of files, selection, errors, and that a file is whole or not there."""
 
+import contextlib
 import gzip
 import os
 import signal
@@ -116,20 +117,26 @@ def test_a_failed_write_names_the_path_and_leaves_the_old_file(export, suffix, t
         export(one(), tmp_path / f"dir{suffix}", verbose=False)
 
 
-@each_exporter
-def test_a_full_disk_is_told_and_leaves_nothing(export, suffix, tmp_path):
+@contextlib.contextmanager
+def files_limited_to(size, handler):
+    """No file can be larger; ``handler`` gets the signal of the write that would make it so."""
     resource = pytest.importorskip("resource")
-    calls = 20_000
-    big = results_of({"a" * calls: {0: region(range(calls), range(1, calls + 1))}})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    previous = signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
-        with pytest.raises(OSError, match="p"):
-            export(big, tmp_path / "p", verbose=False)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
+        signal.signal(signal.SIGXFSZ, previous)
+
+
+@each_exporter
+def test_a_full_disk_is_told_and_leaves_nothing(export, suffix, tmp_path):
+    calls = 20_000
+    big = results_of({"a" * calls: {0: region(range(calls), range(1, calls + 1))}})
+    with files_limited_to(10_000, signal.SIG_IGN), pytest.raises(OSError, match="p"):
+        export(big, tmp_path / "p", verbose=False)
     assert os.listdir(tmp_path) == []
 
 
@@ -150,21 +157,16 @@ def test_a_large_file_keeps_no_space_on_the_disk_that_it_does_not_use(export, su
 @each_json
 def test_a_large_file_is_written_below_a_limit_of_size(export, suffix, tmp_path):
     """tmpfs counts space that is reserved: a file below the limit must not be killed for it."""
-    resource = pytest.importorskip("resource")
     shared = Path("/dev/shm")
     signals = []
     run = large()
     [plain] = export(run, tmp_path / "p", verbose=False)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, lambda *_: signals.append("SIGXFSZ"))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (plain.stat().st_size + 1000, before[1]))
-    try:
-        with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else tmp_path) as place:
-            [path] = export(run, Path(place) / "p", verbose=False)
-            assert path.read_bytes() == plain.read_bytes()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
+    with (
+        files_limited_to(plain.stat().st_size + 1000, lambda *_: signals.append("SIGXFSZ")),
+        tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else tmp_path) as place,
+    ):
+        [path] = export(run, Path(place) / "p", verbose=False)
+        assert path.read_bytes() == plain.read_bytes()
     assert signals == []
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -74,7 +75,7 @@ def process_of(spool: Path) -> int:
     return int(spool.name.split(".")[-2].split("-")[0])
 
 
-def wait_for_end(pid: int) -> None:
+def _wait_for_end(pid: int) -> None:
     """Until a process of a job that was ended is there no more."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
@@ -86,3 +87,25 @@ def wait_for_end(pid: int) -> None:
             return
         time.sleep(0.01)
     raise AssertionError(f"process {pid} goes on")
+
+
+def wait_for_ends(directory: Path) -> None:
+    """Until none of the processes whose spools are there goes on."""
+    for spool in directory.glob("*.spool"):
+        _wait_for_end(process_of(spool))
+
+
+def recovered(directory: Path, command: Sequence[str] = (sys.executable, "-m", "scope_profiler")) -> Path:
+    """When they have all ended: recover what every spool there holds, and merge it with the file of the ranks, if it is there."""
+    wait_for_ends(directory)
+    files = sorted(directory.glob("run.h5"))
+    for number, spool in enumerate(sorted(directory.glob("*.spool"))):
+        file = directory / f"{number}.h5"
+        done = subprocess.run([*command, "recover", "--keep", str(spool), "-o", str(file)], capture_output=True, text=True)
+        assert done.returncode == (0 if file.exists() else 1), done.stderr
+        files += [file] * file.exists()
+    if len(files) == 1:
+        return files[0]
+    done = subprocess.run([*command, "merge", *map(str, files), "-o", str(directory / "merged.h5")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return directory / "merged.h5"

@@ -19,6 +19,8 @@ SOURCES = Path(__file__).resolve().parents[1] / "native"
 #: A build of the C library, and the command in it, which needs no Python.
 BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
 COMMAND = str(Path(BUILD or ".") / "src" / "scope-profiler")
+#: The command of the package, and of the build if there is one: both do the same.
+COMMANDS = [[sys.executable, "-m", "scope_profiler"], *([[COMMAND]] if BUILD else [])]
 needs_command = pytest.mark.skipif(not BUILD, reason="SCOPE_PROFILER_C_BUILD is not set")
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
 

@@ -14,7 +14,7 @@ import numpy
 import pytest
 
 import scope_profiler as sp
-from mpi_launch import Launcher, process_of, wait_for_end
+from mpi_launch import Launcher, recovered
 from scope_profiler.processes import align
 from shifted_clock import SHIM
 
@@ -432,23 +432,6 @@ for name in ("first.h5", "second.h5", "run.h5"):
 """
 
 
-def merged(directory: Path) -> Path:
-    """What every spool there holds, and the file of the ranks, if it is there, in one file."""
-    files = sorted(directory.glob("run.h5"))
-    for number, spool in enumerate(sorted(directory.glob("*.spool"))):
-        wait_for_end(process_of(spool))
-        file = directory / f"{number}.h5"
-        command = [sys.executable, "-m", "scope_profiler", "recover", "--keep", str(spool), "-o", str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == (0 if file.exists() else 1), done.stderr
-        files += [file] * file.exists()
-    if len(files) > 1:
-        command = [sys.executable, "-m", "scope_profiler", "merge", *map(str, files), "-o", str(directory / "merged.h5")]
-        subprocess.run(command, check=True, capture_output=True)
-        return directory / "merged.h5"
-    return files[0]
-
-
 @pytest.mark.slow
 def test_ranks_that_die_while_they_write_their_file_lose_no_call_and_have_none_twice(
     mpi: Launcher, tmp_path: Path, soak: bool
@@ -462,7 +445,7 @@ def test_ranks_that_die_while_they_write_their_file_lose_no_call_and_have_none_t
         mpi.python(ranks, DYING, str(directory), str(victim), str(moment))
         ends.add(((directory / "run.h5").exists(), len(list(directory.glob("*.spool")))))
         wanted = {"a": {rank: 20_000 + rank for rank in range(ranks)}, "b": dict.fromkeys(range(ranks), 1), "around": {0: 1, 1: 1}}
-        assert counted(sp.load(merged(directory))) == wanted, (number, victim, moment)
+        assert counted(sp.load(recovered(directory))) == wanted, (number, victim, moment)
     print(ends)
     assert len(ends) > 1, ends
 
@@ -482,7 +465,7 @@ sp.finalize(verbose=False)
 """
     mpi.python(2, program, str(tmp_path / "run.h5"))
     assert list(tmp_path.glob("*.spool"))
-    assert counted(sp.load(merged(tmp_path))) == {"a": {0: 5, 1: 5}}
+    assert counted(sp.load(recovered(tmp_path))) == {"a": {0: 5, 1: 5}}
 
 
 def test_after_mpi_is_finalized_each_rank_writes_a_file_of_its_own(mpi: Launcher, tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ import random
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import scope_profiler as sp
-from mpi_launch import Launcher, process_of, wait_for_end
-from native_code import SOURCES, WARNINGS, Library, trace_times
+from mpi_launch import Launcher, process_of, recovered, wait_for_ends
+from native_code import COMMAND, COMMANDS, SOURCES, WARNINGS, Library, trace_times
 
 pytestmark = [pytest.mark.uninstrumented, pytest.mark.beside]
 FORTRAN = SOURCES.parents[1] / "fortran"
@@ -272,25 +271,9 @@ with sp.session(file_path=sys.argv[1], verbose=False, profile_mpi_calls=True):
     assert [name for name in sp.load(tmp_path / "python.h5").region_names if name in native] == native != []
 
 
-def recovered(directory: Path, native: bool) -> Path:
-    """Recover what every spool there holds, with one of the two commands, and merge it all with the file of the ranks, if it is there."""
-    command = [str(Path(os.environ["SCOPE_PROFILER_C_BUILD"]) / "src" / "scope-profiler")] if native else [sys.executable, "-m", "scope_profiler"]
-    files = sorted(directory.glob("run.h5"))
-    for number, spool in enumerate(sorted(directory.glob("*.spool"))):
-        file = directory / f"{number}.h5"
-        done = subprocess.run([*command, "recover", "--keep", str(spool), "-o", str(file)], capture_output=True, text=True)
-        assert done.returncode == (0 if file.exists() else 1), done.stderr
-        files += [file] * file.exists()
-    if len(files) == 1:
-        return files[0]
-    done = subprocess.run([*command, "merge", *map(str, files), "-o", str(directory / "merged.h5")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return directory / "merged.h5"
-
-
-@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
+@pytest.mark.parametrize("command", [[COMMAND], COMMANDS[0]], ids=["native", "python"])
 @pytest.mark.parametrize("how", ["kill", "abort", "hang"])
-def test_ranks_that_die_leave_their_calls_in_their_spools(programs: Programs, tmp_path: Path, how: str, native: bool) -> None:
+def test_ranks_that_die_leave_their_calls_in_their_spools(programs: Programs, tmp_path: Path, how: str, command: list[str]) -> None:
     ranks = 4
     with programs.mpi.start(ranks, str(programs.c()), str(tmp_path / "run"), how, "threads") as launcher:
         assert launcher.stdout is not None
@@ -309,9 +292,7 @@ def test_ranks_that_die_leave_their_calls_in_their_spools(programs: Programs, tm
         else:
             launcher.communicate(timeout=60)
             assert launcher.returncode != 0
-    for spool in tmp_path.glob("*.spool"):
-        wait_for_end(process_of(spool))
-    results = sp.load(recovered(tmp_path, native))
+    results = sp.load(recovered(tmp_path, command))
     wanted = expected(ranks)
     wanted["work"] = {1: 2, 3: 4}
     assert counted(results) == wanted
@@ -332,10 +313,9 @@ def test_ranks_that_die_while_they_write_their_file_lose_no_call_and_have_none_t
         victim, delay = chance.randrange(ranks), chance.choice((0, chance.randrange(30_000), chance.randrange(8_000)))
         with programs.mpi.start(ranks, str(programs.c()), str(directory / "run"), "die", str(victim), str(delay)) as launcher:
             launcher.communicate(timeout=60)
-        for spool in directory.glob("*.spool"):
-            wait_for_end(process_of(spool))
+        wait_for_ends(directory)
         ends.add(((directory / "run.h5").exists(), len(list(directory.glob("*.spool")))))
-        assert counted(sp.load(recovered(directory, True))) == expected(ranks), (number, victim, delay)
+        assert counted(sp.load(recovered(directory, [COMMAND]))) == expected(ranks), (number, victim, delay)
     assert len(ends) > 1, ends
 
 

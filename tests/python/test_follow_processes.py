@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import scope_profiler as sp
-from native_code import BUILD, COMMAND
+from native_code import COMMANDS
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -450,47 +450,41 @@ def test_a_failed_write_keeps_what_workers_recorded(run: Program, tmp_path: Path
     )
 
 
-def test_a_parent_that_is_killed_leaves_what_can_be_merged(run: Program, tmp_path: Path) -> None:
+def killed_parent(run: Program, directory: Path, output: str, calls: int) -> tuple[Path, Path]:
+    """The spool of a process that was killed behind so many calls and a worker with six, and the directory of the worker."""
     run(
         """
         import signal
         if os.fork():
             os.wait()
             sys.exit()
-        sp.setup(output="p.h5", follow_processes=True)
-        with sp.region("parent"): pass
+        output, calls = sys.argv[1:]
+        sp.setup(output=output, follow_processes=True)
+        for _ in range(int(calls)):
+            with sp.region("parent"): pass
         process = multiprocessing.get_context("fork").Process(target=workers.work, args=(6,)); process.start(); process.join()
         os.kill(os.getpid(), signal.SIGKILL)
         """,
+        output,
+        str(calls),
     )
+    (spool,) = directory.glob(f"{output}.*.spool")
+    (workers,) = directory.glob(f"{output}.*.workers")
+    return spool, workers
+
+
+def test_a_parent_that_is_killed_leaves_what_can_be_merged(run: Program, tmp_path: Path) -> None:
     from scope_profiler.processes import merge_files
 
-    (directory,) = tmp_path.glob("p.h5.*.workers")
-    (spool,) = tmp_path.glob("p.h5.*.spool")
+    spool, directory = killed_parent(run, tmp_path, "p.h5", 1)
     merged = merge_files([spool, *sorted(directory.glob("*.h5"))])
     assert [merged["parent"][0].num_calls, merged["inner"][1].num_calls] == [1, 6]
 
 
 def test_recover_says_how_the_workers_calls_are_put_with_their_parents(run: Program, tmp_path: Path) -> None:
-    run(
-        """
-        import signal
-        if os.fork():
-            os.wait()
-            sys.exit()
-        sp.setup(output="a run's.h5", follow_processes=True)
-        if sys.argv[1:] == ["calls"]:
-            with sp.region("parent"): pass
-        process = multiprocessing.get_context("fork").Process(target=workers.work, args=(6,)); process.start(); process.join()
-        os.kill(os.getpid(), signal.SIGKILL)
-        """,
-        "calls",
-    )
-    (spool,) = tmp_path.glob("a run's.h5.*.spool")
-    (directory,) = tmp_path.glob("a run's.h5.*.workers")
-    commands = [[sys.executable, "-m", "scope_profiler"], *([[COMMAND]] if BUILD else [])]
+    spool, directory = killed_parent(run, tmp_path, "a run's.h5", 1)
     texts = []
-    for command in commands:  # each leaves everything that is needed
+    for command in COMMANDS:  # each leaves everything that is needed
         target = tmp_path / "p.h5"
         process = subprocess.run([*command, "recover", spool.name, "-o", target.name], cwd=tmp_path, capture_output=True, text=True)
         assert process.returncode == 0 and process.stderr == "" and spool.exists()
@@ -506,24 +500,13 @@ def test_recover_says_how_the_workers_calls_are_put_with_their_parents(run: Prog
     assert len(set(texts)) == 1
     shutil.rmtree(directory)
     directory.mkdir()  # nothing is in it: nothing is told, and the spool is of no use any more
-    process = subprocess.run([*commands[-1], "recover", spool.name, "-o", "q.h5"], cwd=tmp_path, capture_output=True, text=True)
+    process = subprocess.run([*COMMANDS[-1], "recover", spool.name, "-o", "q.h5"], cwd=tmp_path, capture_output=True, text=True)
     assert process.stdout == "wrote q.h5: 1 call of 1 region\n" and not spool.exists()
 
 
 def test_the_spool_of_a_parent_without_calls_stays_with_those_of_its_workers(run: Program, tmp_path: Path) -> None:
     """Else nobody would ever be told of them."""
-    run(
-        """
-        import signal
-        if os.fork():
-            os.wait()
-            sys.exit()
-        sp.setup(output="p.h5", follow_processes=True)
-        process = multiprocessing.get_context("fork").Process(target=workers.work, args=(6,)); process.start(); process.join()
-        os.kill(os.getpid(), signal.SIGKILL)
-        """,
-    )
-    (spool,) = tmp_path.glob("p.h5.*.spool")
+    spool, _ = killed_parent(run, tmp_path, "p.h5", 0)
     with pytest.warns(RuntimeWarning, match=f"scope-profiler recover .*{spool.name}"):
         with sp.ProfileManager().session(output=tmp_path / "p.h5", verbose=False):
             pass

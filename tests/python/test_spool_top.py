@@ -12,6 +12,7 @@ import time
 import pytest
 
 from manager_helpers import enter
+from native_code import COMMANDS
 from scope_profiler import _core
 from scope_profiler.cli import main
 
@@ -193,7 +194,7 @@ def test_what_a_checkpoint_wrote_was_seen_or_is_not_counted(changing):
 def test_keys_on_a_terminal(changing, tmp_path):
     changing.tell("enter", "many", 1000)
     changing.tell("task", "job")
-    for command in ([sys.executable, "-m", "scope_profiler"], *([[native]] if (native := native_command()) else [])):
+    for command in COMMANDS:
         master, slave = pty.openpty()
         before = termios.tcgetattr(slave)
         termios.tcsetwinsize(slave, (50, 100)) if hasattr(termios, "tcsetwinsize") else None
@@ -217,12 +218,6 @@ def test_keys_on_a_terminal(changing, tmp_path):
             top.wait()
             os.close(master)
             os.close(slave)
-
-
-def native_command():
-    build = os.environ.get("SCOPE_PROFILER_C_BUILD")
-    path = os.path.join(build, "src", "scope-profiler") if build else ""
-    return path if os.path.exists(path) else None
 
 
 def foreground():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._core import Recorder, Run
     from .profile_config import ProfilingConfig
 
-__all__ = ["SUFFIX", "open_run", "worker_directories"]
+__all__ = ["SUFFIX", "open_run", "split_name", "worker_directories"]
 
 SUFFIX = ".spool"
 VARIABLE = "SCOPE_PROFILER_SPOOL"
@@ -171,16 +171,21 @@ def worker_directories(spool: str) -> list[str]:
     """What processes that the run of this spool followed left beside it (following.py): directories with something in them."""
     import re
 
-    directory, name = os.path.split(spool)
-    process = re.match(r"(.*\.[0-9]+-)[0-9]+\.spool$", name, re.DOTALL)
-    if process is None:
+    named = split_name(spool)
+    if named is None:
         return []
-    found = []
-    for entry in os.listdir(directory or "."):
-        path = os.path.join(directory, entry)
-        if entry.startswith(process[1]) and re.fullmatch(r"[0-9]+\.workers", entry[len(process[1]) :]) and _has_entries(path):
-            found.append(path)
-    return sorted(found)
+    directory, output = os.path.split(named[0])
+    wanted = re.compile(rf"{re.escape(output)}\.{named[1]}-[0-9]+\.workers")
+    paths = (os.path.join(directory, entry) for entry in os.listdir(directory or ".") if wanted.fullmatch(entry))
+    return sorted(path for path in paths if _has_entries(path))
+
+
+def split_name(spool: str) -> tuple[str, str] | None:
+    """The output that a spool is of and the number of its process, as :func:`open_run` names it; None of a file by another name."""
+    import re
+
+    named = re.fullmatch(r"(.*)\.([0-9]+)-[0-9]+\.spool", spool, re.DOTALL)
+    return None if named is None else (named[1], named[2])
 
 
 def _has_entries(directory: str) -> bool:

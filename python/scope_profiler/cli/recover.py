@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 
 from scope_profiler import _core
@@ -12,7 +11,7 @@ from scope_profiler.cli import CommandError
 from scope_profiler.cli.terminal import Output, Progress, count_of, one_line, printable, reason_of
 from scope_profiler.profile_io import write_profile
 from scope_profiler.spool_profile import recover
-from scope_profiler.spooling import worker_directories
+from scope_profiler.spooling import split_name, worker_directories
 
 DESCRIPTION = (
     "Write a profile of the calls in a spool: what a process had recorded and not written when it was killed. The spool is "
@@ -59,10 +58,10 @@ def execute(arguments: argparse.Namespace, output: Output) -> int:
         output.line(f"the spool had reached its limit: the oldest calls were dropped to keep newer ones ({dropped})")
     if facts["limited"]:
         output.line("recording had stopped at the limit of the spool's size: later calls are missing")
-    workers = worker_directories(path)
-    if workers and not alive:
+    workers = [] if alive else worker_directories(path)
+    if workers:
         _tell_workers(path, workers, target if calls else arguments.output or _free_name(path), output)
-    _dispose(path, output, keep=arguments.keep or bool(workers and not alive), alive=alive, damaged=facts["damaged_bytes"])
+    _dispose(path, output, keep=arguments.keep or bool(workers), alive=alive, damaged=facts["damaged_bytes"])
     return 0 if calls else 1
 
 
@@ -75,10 +74,8 @@ def _tell_workers(path: str, directories: list[str], target: str, output: Output
 
 def _free_name(spool: str) -> str:
     """Beside the spool, a name made of the output's that no file has."""
-    output = re.sub(r"\.[0-9]+-[0-9]+\.spool$", "", spool)
-    if output == spool:
-        output = f"{spool}.h5"
-    stem, suffix = os.path.splitext(output)
+    named = split_name(spool)
+    stem, suffix = os.path.splitext(named[0] if named else f"{spool}.h5")
     name = f"{stem}.recovered{suffix}"
     number = 1
     while os.path.lexists(name):

@@ -52,6 +52,11 @@ def _seconds_or_none(ns: int) -> float | None:
     return None if int(ns) == UNKNOWN else int(ns) / _NS
 
 
+def ns_of(seconds: float | None) -> int:
+    """The way back; -1 for what is not known: None or NaN."""
+    return UNKNOWN if seconds is None or seconds != seconds else round(seconds * _NS)
+
+
 def _between(start: float, end: float) -> float:
     """Seconds from one time to another: both are whole ns, and so is what lies between, which their difference may miss."""
     return round((end - start) * _NS) / _NS
@@ -226,7 +231,7 @@ def lane_ids(thread_ids: ArrayLike, task_ids: ArrayLike | None) -> np.ndarray:
     return np.where(tasks >= 0, tasks, threads)
 
 
-_THREAD_COLUMNS = ("index", "name", "ident", "native_id", "daemon", "start_ns", "end_ns", "cpu_ns")
+THREAD_COLUMNS = ("index", "name", "ident", "native_id", "daemon", "start_ns", "end_ns", "cpu_ns")
 TASK_COLUMNS = (
     "index",
     "kind",
@@ -257,7 +262,7 @@ def lane_tables_from_columns(
     steps running_ns suspended_ns``; times in ns from the start of the run, -1 unknown). A table that is not there has no rows.
     """
     table = tables.get("threads")
-    known: tuple[str, ...] = (*_THREAD_COLUMNS, _BEFORE_COLUMN) if table and _BEFORE_COLUMN in table else _THREAD_COLUMNS
+    known: tuple[str, ...] = (*THREAD_COLUMNS, _BEFORE_COLUMN) if table and _BEFORE_COLUMN in table else THREAD_COLUMNS
     threads = [ThreadInfo(index, rank, *rest) for index, *rest in _rows(table, known)]
     table = tables.get("tasks")
     known = TASK_COLUMNS + _CREATOR_COLUMNS if table and set(table).issuperset(_CREATOR_COLUMNS) else TASK_COLUMNS

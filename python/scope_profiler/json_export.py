@@ -8,6 +8,7 @@ import os
 
 from scope_profiler import _core
 from scope_profiler._exports import labelled, output_path
+from scope_profiler.concurrency import TASK_COLUMNS, THREAD_COLUMNS, ns_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _COLUMNS = (
     ("task_ids", "task_ids"),
     ("await_ns", "await_times_ns"),
 )
-_THREAD = ("index", "name", "ident", "native_id", "daemon", "start_ns", "end_ns", "cpu_ns")
-_TASK = ("index", "kind", "name", "coro_name", "thread_index", "created_ns", "done_ns", "steps", "running_ns", "suspended_ns")  # fmt: skip
 
 
 class JSONProfileError(ValueError):
@@ -104,18 +103,13 @@ def _region(name: str, rank: int, one: Region) -> dict[str, Any]:
     return row
 
 
-def _ns(seconds: float | None) -> int:
-    """-1 for what is not known: None or NaN."""
-    return -1 if seconds is None or seconds != seconds else round(seconds * 1e9)
-
-
 def _thread(row: Any) -> list[Any]:
-    return [row.index, row.name, row.ident, row.native_id, row.daemon, _ns(row.start_time), _ns(row.end_time), _ns(row.cpu_time)]
+    return [row.index, row.name, row.ident, row.native_id, row.daemon, ns_of(row.start_time), ns_of(row.end_time), ns_of(row.cpu_time)]
 
 
 def _task(row: Any) -> list[Any]:
-    return [row.index, row.kind, row.name, row.coro_name, row.thread_index, _ns(row.created_time), _ns(row.done_time),
-            row.steps, _ns(row.running_time), _ns(row.awaiting_time)]  # fmt: skip
+    return [row.index, row.kind, row.name, row.coro_name, row.thread_index, ns_of(row.created_time), ns_of(row.done_time),
+            row.steps, ns_of(row.running_time), ns_of(row.awaiting_time)]  # fmt: skip
 
 
 def _document(results: ProfilingResults, ranks: Ranks, include: Patterns, exclude: Patterns) -> dict[str, Any]:
@@ -136,10 +130,10 @@ def _document(results: ProfilingResults, ranks: Ranks, include: Patterns, exclud
         "regions": (_region(region.name, rank, region[rank]) for region in regions for rank in region.ranks if shown(rank)),
     }
     tables: dict[str, dict[int, Any]] = {
-        "threads": {rank: [dict(zip(_THREAD, _thread(row))) for row in rows] for rank, rows in results.threads.items()},
-        "tasks": {rank: [dict(zip(_TASK, _task(row))) for row in rows] for rank, rows in results.tasks.items()},
+        "threads": {rank: [dict(zip(THREAD_COLUMNS, _thread(row))) for row in rows] for rank, rows in results.threads.items()},
+        "tasks": {rank: [dict(zip(TASK_COLUMNS, _task(row))) for row in rows] for rank, rows in results.tasks.items()},
         "thread_cpu_before": {
-            rank: {str(row.index): _ns(row.cpu_before) for row in rows if row.cpu_before > 0}
+            rank: {str(row.index): ns_of(row.cpu_before) for row in rows if row.cpu_before > 0}
             for rank, rows in results.threads.items()
         },
         "task_creators": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scope_profiler import _core
 from scope_profiler.call_columns import COLUMN_NAMES
 from scope_profiler.call_statistics import exclusive_or_none
+from scope_profiler.concurrency import ns_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,11 +114,6 @@ def _metadata_text(one: Region) -> str | None:
     return json.dumps(one._metadata)
 
 
-def _ns(seconds: float | None) -> int:
-    """-1 for what is not known: None or NaN."""
-    return -1 if seconds is None or seconds != seconds else round(seconds * 1e9)
-
-
 _AGGREGATE = ("count", "total", "minimum", "maximum", "exclusive")
 _THREAD_COLUMNS: dict[str, Callable[[Any], Any]] = {
     "ranks": lambda row: row.rank,
@@ -125,10 +121,10 @@ _THREAD_COLUMNS: dict[str, Callable[[Any], Any]] = {
     "ident": lambda row: row.ident,
     "native_id": lambda row: row.native_id,
     "daemon": lambda row: int(row.daemon),
-    "start_ns": lambda row: _ns(row.start_time),
-    "end_ns": lambda row: _ns(row.end_time),
-    "cpu_ns": lambda row: _ns(row.cpu_time),
-    "cpu_before_ns": lambda row: _ns(row.cpu_before),
+    "start_ns": lambda row: ns_of(row.start_time),
+    "end_ns": lambda row: ns_of(row.end_time),
+    "cpu_ns": lambda row: ns_of(row.cpu_time),
+    "cpu_before_ns": lambda row: ns_of(row.cpu_before),
     "name": lambda row: row.name,
 }
 _TASK_COLUMNS: dict[str, Callable[[Any], Any]] = {
@@ -138,11 +134,11 @@ _TASK_COLUMNS: dict[str, Callable[[Any], Any]] = {
     "name": lambda row: row.name,
     "coro_name": lambda row: row.coro_name,
     "thread_index": lambda row: row.thread_index,
-    "created_ns": lambda row: _ns(row.created_time),
-    "done_ns": lambda row: _ns(row.done_time),
+    "created_ns": lambda row: ns_of(row.created_time),
+    "done_ns": lambda row: ns_of(row.done_time),
     "steps": lambda row: row.steps,
-    "running_ns": lambda row: _ns(row.running_time),
-    "suspended_ns": lambda row: _ns(row.awaiting_time),
+    "running_ns": lambda row: ns_of(row.running_time),
+    "suspended_ns": lambda row: ns_of(row.awaiting_time),
     "creator_thread": lambda row: row.creator_thread,
     "creator_task": lambda row: row.creator_task,
 }

@@ -186,7 +186,7 @@ class Recording:
                 f"{_count(unsaved, 'call')} {'is' if unsaved == 1 else 'are'} in no file and not in the spool, which {why}: "
                 f"{'it is' if unsaved == 1 else 'they are'} lost if the process ends before finalize() succeeds"
             )
-        lost = self.run.lost - (self.run.vanished or 0) - self._told[1]
+        lost = self._without_memory - self._told[1]
         if lost > 0:
             self._told = (self._told[0], self._told[1] + lost)
             warn(self._lost_text(lost))
@@ -549,7 +549,7 @@ class Recording:
             )
             problems.append(what + self._way_out())
         vanished = self.run.vanished
-        unmatched, lost = self.run.unmatched - self._told[0], self.run.lost - (vanished or 0) - self._told[1]
+        unmatched, lost = self.run.unmatched - self._told[0], self._without_memory - self._told[1]
         self._told = (self._told[0] + unmatched, self._told[1] + lost)
         if unmatched > 0:
             problems.append(f"{_count(unmatched, 'exit')} of regions belonged to no open call")
@@ -568,6 +568,11 @@ class Recording:
         if self.modes is not None:
             problems += self.modes.problems()
         return problems
+
+    @property
+    def _without_memory(self) -> int:
+        """Calls that found no memory: what is lost besides the calls that vanished."""
+        return self.run.lost - (self.run.vanished or 0)
 
     def _vanished_text(self, calls: int) -> str:
         what = f"the spool {self.run.spool_path} was cut off, or its disk failed, while calls were recorded"

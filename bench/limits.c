@@ -11,22 +11,16 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "counter.h"
+#include "platform/counter.h"
 
-static uint64_t monotonic_ns(void)
+static inline uint64_t ns_by(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Of the process: what else runs on the machine does not count, as for what is measured beside a limit. */
-static uint64_t cpu_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#define CPU CLOCK_PROCESS_CPUTIME_ID /* what else runs on the machine does not count, as for what is measured beside a limit */
 
 typedef struct record {
     volatile uint64_t start, end;
@@ -37,15 +31,15 @@ typedef struct record {
 /* ns of processor time a pair of two reads that are stored, into `size` records in turn. */
 static double pair_ns(record *records, long count, long size, bool kernel)
 {
-    const uint64_t begin = cpu_ns();
+    const uint64_t begin = ns_by(CPU);
     for (long i = 0; i < count; i++) {
         record *one = &records[i % size];
         one->region = 1;
         one->task = -1;
-        one->start = kernel ? monotonic_ns() : counter();
-        one->end = kernel ? monotonic_ns() : counter();
+        one->start = kernel ? ns_by(CLOCK_MONOTONIC) : sp_processor_counter();
+        one->end = kernel ? ns_by(CLOCK_MONOTONIC) : sp_processor_counter();
     }
-    return (double)(cpu_ns() - begin) / (double)count;
+    return (double)(ns_by(CPU) - begin) / (double)count;
 }
 
 static PyObject *counter_pair(PyObject *module, PyObject *none)

@@ -25,7 +25,8 @@ def build(directory: Path) -> None:
     """Compile limits.c, and the tool that nvtx is given, into ``directory``, for the workers to find."""
     directory.mkdir(parents=True, exist_ok=True)
     os.environ[DIRECTORY] = str(directory.resolve())
-    compile_shared("limits.c", directory / f"_limits{sysconfig.get_config_var('EXT_SUFFIX')}", f"-I{sysconfig.get_path('include')}")
+    includes = (f"-I{path}" for path in (sysconfig.get_path("include"), Path(__file__).resolve().parents[1] / "src"))
+    compile_shared("limits.c", directory / f"_limits{sysconfig.get_config_var('EXT_SUFFIX')}", *includes)
     tool = directory / "nvtx_tool.so"
     compile_shared("nvtx_tool.c", tool)
     os.environ["NVTX_INJECTION64_PATH"] = str(tool.resolve())

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "counter.h"
+#include "platform/counter.h"
 
 #define CALLS 1000000
 #define MAX_ROUNDS 201
@@ -33,8 +33,8 @@ static void bare_pair(void)
     madvise(at, bytes - (size_t)(at - memory), MADV_HUGEPAGE);
     for (int i = 0; i < CALLS; i++, at += SLOT) {
         volatile uint64_t *slot = (volatile uint64_t *)(void *)at;
-        slot[0] = counter();
-        slot[1] = counter();
+        slot[0] = sp_processor_counter();
+        slot[1] = sp_processor_counter();
     }
     munmap(memory, bytes);
 }

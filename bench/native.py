@@ -29,6 +29,7 @@ def build(directory: Path) -> None:
         *shlex.split(os.environ.get("CC", "cc")),
         "-O2",
         f"-I{ROOT / 'include'}",
+        f"-I{ROOT / 'src'}",
         str(ROOT / "bench" / "native.c"),
     ]
     link = [f"-L{library / 'src'}", "-lscope_profiler", f"-Wl,-rpath,{library / 'src'}", "-pthread"]

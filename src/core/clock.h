@@ -12,11 +12,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 #include "core/error.h"
+#include "platform/counter.h"
 
 typedef uint64_t sp_ticks;
 
@@ -47,15 +45,7 @@ static inline bool sp_clock_is_counter(void)
 
 static inline sp_ticks sp_clock_counter(void)
 {
-#if defined(__x86_64__)
-    return __rdtsc();
-#elif defined(__aarch64__)
-    uint64_t value;
-    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(value));
-    return value;
-#else
-    return sp_clock_read_slow();
-#endif
+    return SP_HAS_COUNTER ? sp_processor_counter() : sp_clock_read_slow();
 }
 
 /* Now, in ticks. Never 0 and never UINT64_MAX, which mark slots. */

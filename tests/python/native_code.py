@@ -123,6 +123,14 @@ def _run(directory: Path, *command: object) -> None:
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
+def library_to_preload(source: str, output: Path) -> Path:
+    """A library of a text in C, whose functions stand in front of those of the same names if LD_PRELOAD has it."""
+    code = output.with_suffix(".c")
+    code.write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(output), str(code), "-ldl"], check=True)
+    return output
+
+
 def trees(results: Any, rank: int = 0) -> dict[tuple[int, int], list[Any]]:
     """(thread, task) -> the calls on that lane: a name, or (name, calls inside), in order of their starts.
 

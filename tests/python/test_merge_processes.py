@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import scope_profiler as sp
+from native_code import library_to_preload
 from scope_profiler import _core
 from scope_profiler.__main__ import main
 from scope_profiler.processes import merge_files, stack
@@ -149,9 +150,7 @@ with ProfileManager.session(file_path=sys.argv[1], verbose=False):
 @pytest.mark.beside
 def test_two_processes_with_shifted_clocks_merge_in_order(tmp_path: Path) -> None:
     """They take turns by the calendar; one's monotonic clock starts at 7 s, the other's at a day, and gains 500 ppm."""
-    source, library = tmp_path / "shim.c", tmp_path / "shim.so"
-    source.write_text(SHIM)
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    library = library_to_preload(SHIM, tmp_path / "shim.so")
     begin = str(time.time() + 1.5)
     processes = []
     for own, (start, drift) in enumerate([("7000000000", "0"), ("86400000000000", "500e-6")]):

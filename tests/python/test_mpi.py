@@ -15,6 +15,7 @@ import pytest
 
 import scope_profiler as sp
 from mpi_launch import Launcher, recovered
+from native_code import library_to_preload
 from scope_profiler.processes import align
 from shifted_clock import SHIM
 
@@ -567,9 +568,7 @@ with ProfileManager.session(file_path=sys.argv[1], verbose=False, mpi_sync_clock
 
 @pytest.mark.slow
 def test_clocks_of_different_hosts_are_compared_at_both_ends_and_taken_out_on_request(mpi: Launcher, tmp_path: Path) -> None:
-    source, library = tmp_path / "shim.c", tmp_path / "shim.so"
-    source.write_text(SHIM)
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    library = library_to_preload(SHIM, tmp_path / "shim.so")
     path = tmp_path / "hosts.h5"
     done = mpi.python(2, CLOCKS, str(path), str(library), env={"SCOPE_PROFILER_CLOCK": "monotonic"})
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
+from native_code import library_to_preload
 from scope_profiler import _core
 
 STATISTICS = [("total", "<i8"), ("minimum", "<i8"), ("maximum", "<i8"), ("first", "<i8"), ("last", "<i8"),
@@ -591,9 +592,7 @@ def stored(path):
 @pytest.mark.uninstrumented  # a library of its own is loaded first
 @pytest.mark.beside
 def test_a_file_is_the_same_on_one_processor_and_where_no_thread_can_be_started(tmp_path):
-    source, library = tmp_path / "refuse.c", tmp_path / "refuse.so"
-    source.write_text(REFUSE_THREADS)
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True)
+    library = library_to_preload(REFUSE_THREADS, tmp_path / "refuse.so")
     for processors, preload in ("all", ""), ("one", ""), ("none", str(library)):
         path = tmp_path / f"{processors}.h5"
         subprocess.run([sys.executable, "-c", RECORD, str(path), processors], env={**os.environ, "LD_PRELOAD": preload}, check=True)

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from export_helpers import int64
 from scope_profiler import _core
 from scope_profiler.call_stack import (
     CallArrays,
     NestingError,
     build_call_arrays,
     build_call_stack,
+    build_lane_arrays,
     call_stack_children,
     call_stack_roots,
     exclusive_totals_ns,
@@ -27,11 +29,10 @@ class OneRegion:
     """What build_call_arrays needs of an MPIRegion."""
 
     def __init__(self, name, start, end, threads=None, tasks=None, rank=0, color=None, ids=None):
-        column = lambda values: None if values is None else np.array(values, dtype=np.int64)
         self.name, self.rank, self.color = name, rank, color
         self.calls = SimpleNamespace(
-            start_times_ns=column(start), end_times_ns=column(end), thread_ids=column(threads), task_ids=column(tasks),
-            call_ids=column(ids),
+            start_times_ns=int64(start), end_times_ns=int64(end), thread_ids=int64(threads), task_ids=int64(tasks),
+            call_ids=int64(ids),
             source_file=f"{name}.py", source_lineno=7)
 
     def __contains__(self, rank):
@@ -107,9 +108,8 @@ class Model:
 
 
 def tree(regions, clamp=False):
-    column = lambda values: None if values is None else np.array(values, dtype=np.int64)
     names = [chr(97 + i) for i in range(len(regions))]
-    result = _core.call_tree([tuple(map(column, region)) for region in regions], names, clamp)
+    result = _core.call_tree([tuple(map(int64, region)) for region in regions], names, clamp)
     return [None if view is None else view.tolist() for view in result]
 
 
@@ -263,8 +263,7 @@ def test_ids_right_or_wrong_change_nothing(regions, rng, first):
     shuffled = rng.sample(sum(right, []), len(model.call))
     for numbers in (sum(right, []), wrong, shuffled):
         numbers = iter(numbers)
-        columns = [tuple(None if column is None else np.array(column, dtype=np.int64) for column in
-                         (*region, [next(numbers) for _ in region[0]])) for region in regions]
+        columns = [tuple(map(int64, (*region, [next(numbers) for _ in region[0]]))) for region in regions]
         result = _core.call_tree(columns, [""] * len(regions), True)
         assert result[1].tolist() == model.call and result[5].tolist() == model.parent
         assert result[6].tolist() == model.exclusive
@@ -318,10 +317,6 @@ def test_the_nesting_error_names_both_calls_and_their_intervals():
     assert isinstance(caught.value, ValueError)
 
 
-def column(values):
-    return np.array(values, dtype=np.int64)
-
-
 def test_the_nesting_error_says_what_would_have_kept_the_calls_apart():
     lanes = [1, 1], [-1, -1]
     for threads, tasks, hint in (
@@ -330,7 +325,7 @@ def test_the_nesting_error_says_what_would_have_kept_the_calls_apart():
         (lanes[0], lanes[1], "; a generator that is suspended inside of a region does this"),
     ):
         with pytest.raises(NestingError) as caught:
-            _core.call_tree([(column([0, 5]), column([10, 15]), threads and column(threads), tasks and column(tasks))], ["r"])
+            _core.call_tree([(int64([0, 5]), int64([10, 15]), int64(threads), int64(tasks))], ["r"])
         assert str(caught.value).endswith("on the same lane, but ends after it" + hint)
 
 
@@ -344,22 +339,18 @@ def test_lanes_that_overlap_are_named_and_the_others_nest():
         ([20, 15], [30, 25], [0, 0], [-1, 4]),
         ([25], [35], [0], [-1]),
     ]
-    found = _core.call_overlaps([tuple(column(one) for one in region) for region in regions], list("abcd"))
+    found = _core.call_overlaps([tuple(map(int64, region)) for region in regions], list("abcd"))
     assert found == [
         (-2, "call 0 of 'b' [5, 15] ns starts inside call 0 of 'a' [0, 10] ns on the same lane, but ends after it"),
         (4, "call 1 of 'c' [15, 25] ns starts inside call 2 of 'b' [10, 20] ns on the same lane, but ends after it"),
     ]
     # Without the second and the third that is a run that nests; and one call that ends before it starts is told as such.
-    assert _core.call_overlaps([(column([0, 2]), column([10, 3]), None, None)], ["r"]) == []
-    assert _core.call_overlaps([(column([7]), column([3]), None, None)], ["r"]) == [(-1, "call 0 of 'r' [7, 3] ns ends before it starts")]
+    assert _core.call_overlaps([(int64([0, 2]), int64([10, 3]), None, None)], ["r"]) == []
+    assert _core.call_overlaps([(int64([7]), int64([3]), None, None)], ["r"]) == [(-1, "call 0 of 'r' [7, 3] ns ends before it starts")]
 
 
 def test_overlaps_are_found_on_the_lanes_that_a_model_finds():
     """Two calls of a lane overlap if the one that begins in the other ends behind it."""
-    import random
-
-    from scope_profiler.call_stack import build_lane_arrays
-
     dice = random.Random(5)
     for _ in range(300):
         regions, lanes = [], {}

@@ -487,8 +487,6 @@ def test_every_setting_is_told_by_the_docstring_of_the_options() -> None:
     assert '"monotonic"' in told["clock"] and all(f"``{event}``" in told["perf_events"] for event in PERF_EVENTS)
 
 
-
-
 def test_the_page_of_settings_has_every_variable_of_the_environment() -> None:
     sources = [path for part in ("python", "src", "include", "fortran") for path in (ROOT / part).rglob("*") if path.is_file()]
     texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix in {".py", ".c", ".h", ".hpp", ".f90"}]

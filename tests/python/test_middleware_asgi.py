@@ -13,7 +13,7 @@ import pytest
 
 import scope_profiler as sp
 from scope_profiler.middleware import ASGIMiddleware, request_id
-from web_servers import hypercorn_server, one, recorded, uvicorn_server, wait_until
+from web_servers import begin_run, hypercorn_server, one, uvicorn_server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -24,7 +24,7 @@ from fastapi.responses import StreamingResponse  # noqa: E402
 
 @pytest.fixture
 def run(clean_manager):
-    return recorded(track_async=True)
+    return begin_run(track_async=True)
 
 
 # -- message by message ------------------------------------------------------------------------------------------------

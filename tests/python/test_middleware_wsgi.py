@@ -12,12 +12,12 @@ import pytest
 
 import scope_profiler as sp
 from scope_profiler.middleware import WSGIMiddleware, request_id
-from web_servers import one, recorded, waitress_server, wsgiref_server
+from web_servers import begin_run, one, waitress_server, wsgiref_server
 
 
 @pytest.fixture
 def run(clean_manager):
-    return recorded(track_threads=True)
+    return begin_run(track_threads=True)
 
 
 def environment(path="/", method="GET", **more):

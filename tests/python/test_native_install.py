@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import scope_profiler as sp
+from native_code import BUILD
 from scope_profiler.native_trace import load_traces
 
-BUILD = os.environ.get("SCOPE_PROFILER_C_BUILD")
 pytestmark = [
     pytest.mark.skipif(not BUILD, reason="SCOPE_PROFILER_C_BUILD names no build of the C library"),
     pytest.mark.uninstrumented,

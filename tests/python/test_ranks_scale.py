@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import scope_profiler as sp
+from native_code import BUILD
 
 pytestmark = [pytest.mark.slow, pytest.mark.uninstrumented]
 
@@ -17,10 +18,9 @@ RANKS = 1024 if os.environ.get("SCOPE_PROFILER_SOAK") else 128
 
 
 def write(path: Path, ranks: int, regions: int, calls: int) -> dict[str, float]:
-    build = os.environ.get("SCOPE_PROFILER_C_BUILD")
-    if not build:
+    if not BUILD:
         pytest.skip("SCOPE_PROFILER_C_BUILD does not name a C build with the tests")
-    program = Path(build) / "tests" / "c" / "bench_ranks"
+    program = Path(BUILD) / "tests" / "c" / "bench_ranks"
     done = subprocess.run(
         [str(program), str(ranks), str(regions), str(calls), str(path)], capture_output=True, text=True, check=False, timeout=600
     )

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -229,11 +230,16 @@ with open("other", "wb+") as file:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A spool of a million calls of a process that was killed, and the seconds that it takes to read it."""
+    """A spool of a million calls of a process that was killed."""
     directory = tmp_path_factory.mktemp("large")
-    program = "import os, scope_profiler as sp\nsp.setup(output='run.h5', track_async=True)\na = sp.region('a')\nfor _ in range(1_000_000):\n    with a: pass\nos.kill(os.getpid(), 9)"
-    import sys
-
+    program = """
+import os, scope_profiler as sp
+sp.setup(output="run.h5", track_async=True)
+a = sp.region("a")
+for _ in range(1_000_000):
+    with a: pass
+os.kill(os.getpid(), 9)
+"""
     subprocess.run([sys.executable, "-c", program], cwd=directory, check=False)
     [spool] = directory.glob("*.spool")
     return spool

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 import scope_profiler as sp
 
 
-def recorded(**settings):
+def begin_run(**settings):
     """Begin a run of the default manager. What is returned ends it, and returns its results."""
     sp.setup(output=None, **settings)
     return lambda: sp.finalize(verbose=False, return_results=True)

@@ -163,6 +163,14 @@ static void find_plain_task(PyObject *type)
     plain_task = (PyTypeObject *)type; /* asyncio keeps it */
 }
 
+/* The name in a task of asyncio's own, borrowed; NULL: not known. */
+static inline PyObject *plain_name(PyObject *task)
+{
+    PyObject *name = NULL;
+    if (plain_name_offset) memcpy(&name, (char *)task + plain_name_offset, sizeof name);
+    return name;
+}
+
 /* The task's name, or the number of a default name, a new reference; NULL without an exception. */
 static PyObject *name_of(PyObject *task)
 {
@@ -171,12 +179,9 @@ static PyObject *name_of(PyObject *task)
         if (name == NULL) PyErr_Clear();
         return name;
     }
-    if (plain_name_offset) {
-        PyObject *name;
-        memcpy(&name, (char *)task + plain_name_offset, sizeof name);
-        if (name && (PyLong_CheckExact(name) || PyUnicode_CheckExact(name))) return Py_NewRef(name);
-    }
-    PyObject *name = plain_get_name(task, NULL);
+    PyObject *name = plain_name(task);
+    if (name && (PyLong_CheckExact(name) || PyUnicode_CheckExact(name))) return Py_NewRef(name);
+    name = plain_get_name(task, NULL);
     if (name == NULL) PyErr_Clear();
     return name;
 }
@@ -434,10 +439,16 @@ static void link_task(task_body *self, PyObject *task)
 
 static const sp_delegate_hooks task_hooks;
 
+/* Most are coroutines of no run, which is seen without a call. */
+static inline bool is_body(PyObject *object)
+{
+    return !PyCoro_CheckExact(object) && sp_is_delegate(object, &task_hooks);
+}
+
 /* The delegate of `run` around this object, which may be one of another run around that; NULL: none. */
 static task_body *find_body(PyObject *object, const sp_run *run)
 {
-    while (sp_is_delegate(object, &task_hooks)) {
+    while (is_body(object)) {
         task_body *body = (task_body *)object;
         if (body->run == run) return body;
         object = body->base.inner;
@@ -493,15 +504,11 @@ static bool has_stored_name(const task_body *self)
 #ifdef Py_GIL_DISABLED
     return false;
 #else
-    PyObject *task, *name;
+    PyObject *task;
     Py_ssize_t at = 0;
-    if (self->name == NULL || !plain_name_offset || !(self->base.flags & BY_ADDRESS) || current_tasks == NULL) return false;
-    if (!PyDict_Next(current_tasks, &at, NULL, &task) || task != self->task || !Py_IS_TYPE(task, plain_task)) return false;
-    memcpy(&name, (char *)task + plain_name_offset, sizeof name);
-    if (name != self->name) return false;
-    PyObject *coroutine = plain_get_coro(task, NULL);
-    Py_XDECREF(coroutine); /* the task has it */
-    return coroutine == (PyObject *)self;
+    if (self->name == NULL || !(self->base.flags & BY_ADDRESS) || current_tasks == NULL) return false;
+    if (!PyDict_Next(current_tasks, &at, NULL, &task) || task != self->task) return false;
+    return is_task_of(task, self) && plain_name(task) == self->name;
 #endif
 }
 
@@ -606,7 +613,7 @@ static const sp_delegate_hooks task_hooks = {task_enter, task_leave, task_drop, 
 static PyObject *wrap(PyObject *coroutine, sp_run *run)
 {
     const int kind = sp_delegate_kind_of(coroutine);
-    if (kind < 0 || !follows(run) || (!PyCoro_CheckExact(coroutine) && find_body(coroutine, run))) return coroutine;
+    if (kind < 0 || !follows(run) || find_body(coroutine, run)) return coroutine;
     task_body *self = (task_body *)sp_delegate_new((sp_delegate_kind)kind, coroutine, &task_hooks);
     if (self) {
         hold_run(run);
@@ -623,7 +630,7 @@ static PyObject *wrap(PyObject *coroutine, sp_run *run)
 static void bind(PyObject *coroutine, PyObject *task, PyObject *name)
 {
     see_unnamed();
-    while (!PyCoro_CheckExact(coroutine) && sp_is_delegate(coroutine, &task_hooks)) {
+    while (is_body(coroutine)) {
         task_body *self = (task_body *)coroutine;
         coroutine = self->base.inner;
         if (self->task || !follows(self->run) || row_of_task(self, task) == NULL) continue;

@@ -86,14 +86,20 @@ static bool mend(char *at)
     return mended;
 }
 
+/* Whether it is SIG_DFL or SIG_IGN, as `handler` says. */
+static bool is_plain(const struct sigaction *action, void (*handler)(int))
+{
+    return !(action->sa_flags & SA_SIGINFO) && action->sa_handler == handler;
+}
+
 /* As the kernel would have done it, had we not been there. */
 static void pass_on(struct sigaction *to, int number, siginfo_t *info, void *context)
 {
     const struct sigaction action = *to;
     const bool fault = info->si_code > 0;
-    const bool ignored = !(action.sa_flags & SA_SIGINFO) && action.sa_handler == SIG_IGN;
+    const bool ignored = is_plain(&action, SIG_IGN);
     if (ignored && !fault) return;
-    if (ignored || (!(action.sa_flags & SA_SIGINFO) && action.sa_handler == SIG_DFL)) {
+    if (ignored || is_plain(&action, SIG_DFL)) {
         const struct sigaction deadly = {.sa_handler = SIG_DFL};
         sigaction(number, &deadly, NULL);
         if (!fault || info->si_code == BUS_MCEERR_AO) raise(number); /* a fault comes again by itself */
@@ -154,7 +160,7 @@ static void install(bool first)
     struct sigaction current;
     if (!fork_prepared) fork_prepared = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
     if (sigaction(SIGBUS, NULL, &current) != 0 || find_handler(&current) >= 0) return;
-    const bool nobody = !(current.sa_flags & SA_SIGINFO) && current.sa_handler == SIG_DFL;
+    const bool nobody = is_plain(&current, SIG_DFL);
     const int number = nobody && free_handler ? free_handler - 1 : free_handler; /* no circle can begin where nobody is called */
     if ((!first && !nobody) || number == HANDLERS) return;
     struct sigaction ours = {.sa_sigaction = handlers[number], .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};

@@ -99,6 +99,8 @@ typedef struct cli_paths {
 int cli_expand(const char *const *patterns, size_t count, cli_paths *out);
 /* The same for one pattern, which stands for itself when nothing matches. */
 int cli_glob(const char *pattern, cli_paths *out);
+/* One more, unless it is there. False: no memory. */
+bool cli_add_path(cli_paths *paths, const char *path);
 void cli_paths_free(cli_paths *paths);
 
 /* A profile in HDF5, or a spool. Not zero: the exit code. */

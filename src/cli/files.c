@@ -24,7 +24,7 @@ void cli_paths_free(cli_paths *paths)
     *paths = (cli_paths){0};
 }
 
-static bool add_path(cli_paths *paths, const char *path)
+bool cli_add_path(cli_paths *paths, const char *path)
 {
     for (size_t i = 0; i < paths->count; i++) {
         if (strcmp(paths->paths[i], path) == 0) return true;
@@ -44,7 +44,7 @@ static int add_matches(cli_paths *paths, const char *pattern)
     if (result == GLOB_NOMATCH) return cli_fail("%s: no file matches", pattern);
     if (result != 0) return cli_fail("%s: cannot look for files", pattern);
     bool ok = true;
-    for (size_t i = 0; ok && i < found.gl_pathc; i++) ok = add_path(paths, found.gl_pathv[i]);
+    for (size_t i = 0; ok && i < found.gl_pathc; i++) ok = cli_add_path(paths, found.gl_pathv[i]);
     globfree(&found);
     return ok ? 0 : cli_no_memory();
 }
@@ -56,7 +56,7 @@ int cli_expand(const char *const *patterns, size_t count, cli_paths *out)
         struct stat status;
         int code = 0;
         if (lstat(patterns[i], &status) == 0 || strpbrk(patterns[i], "*?[") == NULL) {
-            if (!add_path(out, patterns[i])) code = cli_no_memory();
+            if (!cli_add_path(out, patterns[i])) code = cli_no_memory();
         } else {
             code = add_matches(out, patterns[i]);
         }
@@ -74,10 +74,10 @@ int cli_glob(const char *pattern, cli_paths *out)
     glob_t found = {0};
     *out = (cli_paths){0};
     if (lstat(pattern, &status) == 0 || strpbrk(pattern, "*?[") == NULL || glob(pattern, 0, NULL, &found) != 0) {
-        return add_path(out, pattern) ? 0 : cli_no_memory();
+        return cli_add_path(out, pattern) ? 0 : cli_no_memory();
     }
     bool ok = true;
-    for (size_t i = 0; ok && i < found.gl_pathc; i++) ok = add_path(out, found.gl_pathv[i]);
+    for (size_t i = 0; ok && i < found.gl_pathc; i++) ok = cli_add_path(out, found.gl_pathv[i]);
     globfree(&found);
     if (ok) return 0;
     cli_paths_free(out);

@@ -113,11 +113,10 @@ static int worker_directories(const char *spool, cli_paths *out)
     free(directory);
     for (const struct dirent *entry; entries && code == 0 && (entry = readdir(entries)) != NULL;) {
         if (strncmp(entry->d_name, name, known) != 0 || !is_workers_ending(entry->d_name + known)) continue;
-        char *path = NULL, **larger = realloc(out->paths, (out->count + 1) * sizeof *larger);
-        if (larger) out->paths = larger;
-        if (larger == NULL || asprintf(&path, "%.*s%s", (int)place, spool, entry->d_name) < 0) code = cli_no_memory();
-        else if (has_entries(path)) out->paths[out->count++] = path;
-        else free(path);
+        char *path;
+        if (asprintf(&path, "%.*s%s", (int)place, spool, entry->d_name) < 0) path = NULL;
+        if (path == NULL || (has_entries(path) && !cli_add_path(out, path))) code = cli_no_memory();
+        free(path);
     }
     if (entries) closedir(entries);
     if (out->count) sp_sort(out->paths, out->count, sizeof *out->paths, by_text);
@@ -162,9 +161,9 @@ static void tell_workers(const char *path, const cli_paths *directories, const c
 /* The spool is of no use any more, unless something in it is not in the profile. */
 static int dispose(const cli *c, const char *path, const sp_spool_info *info, const sp_salvage *salvage, const char *target, sp_text *out)
 {
-    cli_paths workers;
-    const int code = worker_directories(path, &workers);
-    const bool needed = workers.count > 0 && !info->alive;
+    cli_paths workers = {0};
+    const int code = info->alive ? 0 : worker_directories(path, &workers);
+    const bool needed = workers.count > 0;
     if (needed) tell_workers(path, &workers, target, out);
     cli_paths_free(&workers);
     if (code || needed || cli_flag(c, "keep")) return code;

@@ -6,6 +6,7 @@
 
 #include "core/counters.h"
 #include "core/run.h"
+#include "python/delegate.h"
 
 /* ---- functions of Python ---- */
 
@@ -23,39 +24,10 @@ static bool interpreter_is_ours(void)
     return !sp_python_finalizing() && PyGILState_Check();
 }
 
-static PyObject *take_exception(void)
-{
-#if PY_VERSION_HEX >= 0x030c0000
-    return PyErr_GetRaisedException();
-#else
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    if (type == NULL) return NULL;
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback) PyException_SetTraceback(value, traceback);
-    Py_DECREF(type);
-    Py_XDECREF(traceback);
-    return value;
-#endif
-}
-
-static void give_exception(PyObject *exception)
-{
-#if PY_VERSION_HEX >= 0x030c0000
-    PyErr_SetRaisedException(exception);
-#else
-    if (exception == NULL) {
-        PyErr_Clear();
-        return;
-    }
-    PyErr_Restore(Py_NewRef(Py_TYPE(exception)), exception, PyException_GetTraceback(exception));
-#endif
-}
-
 /* The application did nothing wrong: what failed is told when the run is collected. Ctrl-C goes on to the application. */
 static void note_failure(instrument *self)
 {
-    PyObject *failure = take_exception();
+    PyObject *failure = sp_exception_take();
     if (failure == NULL) return;
     if (PyErr_GivenExceptionMatches(failure, PyExc_KeyboardInterrupt)) {
         PyErr_SetInterrupt();
@@ -92,7 +64,7 @@ static bool entered(sp_probe *probe, sp_log *log, uint32_t region, sp_call_mark 
 {
     instrument *self = (instrument *)probe;
     if (!interpreter_is_ours()) return false;
-    PyObject *pending = take_exception();
+    const sp_pending pending = sp_pending_take();
     PyObject *result = NULL;
     PyObject *enter = function(self, &self->enter);
     PyObject *name = enter ? name_of(log->run, region) : NULL;
@@ -100,7 +72,7 @@ static bool entered(sp_probe *probe, sp_log *log, uint32_t region, sp_call_mark 
     if (result == NULL) note_failure(self);
     Py_XDECREF(name);
     Py_XDECREF(enter);
-    give_exception(pending);
+    sp_pending_restore(pending);
     if (result == NULL) return false;
     if (result == Py_None) {
         Py_DECREF(result);
@@ -127,7 +99,7 @@ static bool left(sp_probe *probe, sp_log *log, uint32_t region, sp_ticks start, 
     instrument *self = (instrument *)probe;
     if (!interpreter_is_ours()) return false; /* its object is never freed: that takes the interpreter */
     PyObject *mark = (PyObject *)(uintptr_t)marked->words[0];
-    PyObject *pending = take_exception();
+    const sp_pending pending = sp_pending_take();
     PyObject *leave = function(self, &self->leave);
     PyObject *name = leave ? name_of(log->run, region) : NULL;
     bool waited = false;
@@ -136,7 +108,7 @@ static bool left(sp_probe *probe, sp_log *log, uint32_t region, sp_ticks start, 
     Py_XDECREF(name);
     Py_XDECREF(leave);
     Py_DECREF(mark);
-    give_exception(pending);
+    sp_pending_restore(pending);
     return waited;
 }
 

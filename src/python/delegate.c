@@ -28,17 +28,32 @@ bool sp_frame_is_gone(PyObject *inner, PyObject *frame_attribute)
     return gone;
 }
 
-PyObject *sp_pending_exception(void)
+/* Take the pending exception, its value an object with its traceback. */
+static sp_pending take_normalized(void)
 {
     sp_pending pending = sp_pending_take();
-    if (pending.value == NULL && pending.type == NULL) return NULL;
 #if PY_VERSION_HEX < 0x030c0000
+    if (pending.type == NULL) return pending;
     PyErr_NormalizeException(&pending.type, &pending.value, &pending.traceback);
     if (pending.traceback) PyException_SetTraceback(pending.value, pending.traceback);
 #endif
+    return pending;
+}
+
+PyObject *sp_pending_exception(void)
+{
+    const sp_pending pending = take_normalized();
     PyObject *exception = Py_XNewRef(pending.value);
     sp_pending_restore(pending);
     return exception;
+}
+
+PyObject *sp_exception_take(void)
+{
+    const sp_pending pending = take_normalized();
+    Py_XDECREF(pending.type);
+    Py_XDECREF(pending.traceback);
+    return pending.value;
 }
 
 /*

@@ -123,6 +123,9 @@ static inline void sp_pending_restore(sp_pending pending)
 /* The pending exception as an object (new reference), which stays pending; NULL when there is none. */
 PyObject *sp_pending_exception(void);
 
+/* The same, but it is pending no more. */
+PyObject *sp_exception_take(void);
+
 /* Give a type attributes that are looked up on the inner object under the same name: {"cr_frame", ...}. */
 PyObject *sp_delegate_get(PyObject *self, void *name);
 int sp_delegate_set(PyObject *self, PyObject *value, void *name);

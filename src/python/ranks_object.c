@@ -6,6 +6,7 @@
 #include "analysis/stack.h"
 #include "formats/ranks.h"
 #include "platform/platform.h"
+#include "python/delegate.h"
 #include "python/hdf5_object.h"
 #include "python/profile_object.h"
 #include "python/recorder.h"
@@ -17,21 +18,9 @@ typedef struct python_link {
     sp_hdf5_turn *turn; /* while it lasts the interpreter may have to be taken back for a message; NULL: it is held */
 } python_link;
 
-/* The exception that is set, which is so no more. A new reference. */
-static PyObject *take_exception(void)
-{
-    PyObject *kind, *value, *traceback;
-    PyErr_Fetch(&kind, &value, &traceback);
-    PyErr_NormalizeException(&kind, &value, &traceback);
-    if (traceback) PyException_SetTraceback(value, traceback);
-    Py_XDECREF(kind);
-    Py_XDECREF(traceback);
-    return value;
-}
-
 static void keep_exception(python_link *link)
 {
-    PyObject *raised = take_exception();
+    PyObject *raised = sp_exception_take();
     if (link->raised == NULL) link->raised = raised;
     else Py_XDECREF(raised);
 }
@@ -263,7 +252,7 @@ static sp_status write_with_others(void *context, sp_collection *collection, con
         f->status = sp_ranks_write_collection(f->comm, collection, PyBytes_AS_STRING(f->path), hdf5, &f->written, &f->report, &f->error);
         sp_hdf5_turn_end(&turn);
     }
-    if (PyErr_Occurred()) f->raised = take_exception();
+    f->raised = sp_exception_take();
     f->thread = PyEval_SaveThread();
     return f->written ? SP_OK : sp_fail(error, SP_ERR_IO, "not written");
 }

@@ -43,8 +43,7 @@ PyObject *sp_call_undisturbed(PyObject *function, PyObject *const *arguments, si
 {
     PyObject *answer = PyObject_Vectorcall(function, arguments, count, NULL);
     if (SP_LIKELY(answer != NULL)) return answer;
-    PyObject *error = sp_pending_exception();
-    PyErr_Clear();
+    PyObject *error = sp_exception_take();
     answer = PyObject_Vectorcall(function, arguments, count, NULL);
     if (answer && error) {
         raise_later(error);

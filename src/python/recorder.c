@@ -73,13 +73,18 @@ static PyObject *stored_tags(PyObject *tags)
 
 /* ---- regions ---- */
 
-/* Tags of a new region. What writes them at its first call is imported now, when an exception can still be told. */
+/* Import what is called later, where nothing may fail (undisturbed.h), now that an exception can still be told. */
+static int import_ahead(const char *module)
+{
+    PyObject *imported = PyImport_ImportModule(module);
+    Py_XDECREF(imported);
+    return imported ? 0 : -1;
+}
+
+/* Tags of a new region. Its first call writes them. */
 static PyObject *new_tags(PyObject *tags)
 {
-    PyObject *json = PyImport_ImportModule("json");
-    if (json == NULL) return NULL;
-    Py_DECREF(json);
-    return stored_tags(tags);
+    return import_ahead("json") < 0 ? NULL : stored_tags(tags);
 }
 
 static int check_tags(sp_region_object *region, PyObject *tags)
@@ -137,15 +142,11 @@ static const char source_module[] = "scope_profiler._source";
 PyObject *sp_source_text(PyObject *file, int line)
 {
     const sp_trace_mode mode = sp_trace_mode_set(SP_TRACE_OFF);
-    PyObject *module = PyImport_ImportModule(source_module);
-    PyObject *function = module ? PyObject_GetAttrString(module, "block_text") : NULL;
-    PyObject *number = PyLong_FromLong(line);
-    PyObject *text = function && number ? sp_call_undisturbed(function, (PyObject *[]){file, number}, 2) : NULL;
+    PyObject *number = PyLong_FromLong(line), *text = NULL;
+    if (number) text = sp_call_named_undisturbed(source_module, "block_text", (PyObject *[]){file, number}, 2);
+    else PyErr_Clear();
     Py_XDECREF(number);
-    Py_XDECREF(function);
-    Py_XDECREF(module);
     sp_trace_mode_set(mode);
-    PyErr_Clear();
     return text;
 }
 
@@ -490,9 +491,7 @@ static PyObject *recorder_open(PyObject *self, PyObject *arguments, PyObject *na
         return NULL;
     }
     if (sums && sp_greenlets_load_present() < 0) return NULL;
-    PyObject *source = capture ? PyImport_ImportModule(source_module) : Py_NewRef(Py_None); /* now: nothing may fail in it later */
-    if (source == NULL) return NULL;
-    Py_DECREF(source);
+    if (capture && import_ahead(source_module) < 0) return NULL;
     sp_run_options options = {.tracks_threads = threads || tasks, .tracks_tasks = tasks, .sums = sums,
                                     .first_block = buffer_limit > 0 && buffer_limit < 128 ? (size_t)buffer_limit : 0};
     sp_run *run;

@@ -430,12 +430,7 @@ static int add_method(PyTypeObject *type, const char *name, bool exits)
 static PyObject *tags_json(PyObject *tags)
 {
     /* Strings of a JSON list: quotes, backslashes and control characters escaped, the rest as it is. */
-    PyObject *json = PyImport_ImportModule("json"); /* it was imported with the tags */
-    PyObject *dumps = json ? PyObject_GetAttrString(json, "dumps") : NULL;
-    PyObject *text = dumps ? sp_call_undisturbed(dumps, &tags, 1) : NULL;
-    Py_XDECREF(dumps);
-    Py_XDECREF(json);
-    return text;
+    return sp_call_named_undisturbed("json", "dumps", &tags, 1);
 }
 
 /* The file name as the run wants it stored; a new reference, NULL without an exception on any failure. */

@@ -55,3 +55,15 @@ PyObject *sp_call_undisturbed(PyObject *function, PyObject *const *arguments, si
     else PyErr_WriteUnraisable(function);      /* its own fault, or no memory or stack is left */
     return NULL;
 }
+
+PyObject *sp_call_named_undisturbed(const char *module, const char *name, PyObject *const *arguments, size_t count)
+{
+    PyObject *imported = PyImport_ImportModule(module);
+    PyObject *function = imported ? PyObject_GetAttrString(imported, name) : NULL;
+    PyObject *answer = NULL;
+    if (function) answer = sp_call_undisturbed(function, arguments, count);
+    else PyErr_Clear();
+    Py_XDECREF(function);
+    Py_XDECREF(imported);
+    return answer;
+}

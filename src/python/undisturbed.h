@@ -10,4 +10,7 @@
  */
 PyObject *sp_call_undisturbed(PyObject *function, PyObject *const *arguments, size_t count);
 
+/* The same with a function of a module, which has been imported before. */
+PyObject *sp_call_named_undisturbed(const char *module, const char *name, PyObject *const *arguments, size_t count);
+
 #endif

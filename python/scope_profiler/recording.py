@@ -125,7 +125,9 @@ class Recording:
         with self._lock.free():
             try:
                 profile, results = self._finalize(need_results, need_calls, native_traces)
-            except BaseException:
+            except BaseException as error:
+                if getattr(error, "written", False) and self.closed:
+                    self.end_spool()  # other ranks are missing, this one is in a file
                 self._tell_unsaved()
                 raise
             problems = self._problems(profile)
@@ -172,8 +174,7 @@ class Recording:
 
     def _catch_up(self) -> None:
         """What such a finalize had still to do. Each can be done twice."""
-        if self.modes is not None:
-            self.modes.confirm()
+        self._confirm_modes()
         if self.workers is not None:
             self.workers.confirm(written=True)
 
@@ -202,10 +203,8 @@ class Recording:
         try:
             path, results = self._report(link, profile, need_results, need_calls)
         except BaseException as error:
-            if getattr(error, "written", False):  # other ranks are missing, this one is in the file
+            if getattr(error, "written", False):
                 self._confirm(mark)
-                if self.closed:
-                    self.end_spool()
             raise
         if path is not None:
             self._confirm(mark, self.files, path)
@@ -316,9 +315,13 @@ class Recording:
     def _confirm(self, mark: Any, *file: Any) -> None:
         """What was collected is safe, in ``file``: a list, and the path to add to it."""
         self.run.confirm(*file)
+        self._confirm_modes()
+        self.events.drop(mark)
+
+    def _confirm_modes(self) -> None:
+        """The same of what is recorded beside the calls. Can be done twice."""
         if self.modes is not None:
             self.modes.confirm()
-        self.events.drop(mark)
 
     def abandon(self) -> None:
         """Another run takes the manager over: nobody will report these calls, unless a session does at its end."""
@@ -404,8 +407,7 @@ class Recording:
             raise
         if profile is None:
             return None
-        if self.modes is not None:
-            self.modes.confirm()
+        self._confirm_modes()
         return profile, path, self._read_back(path, need_calls) if need_results else None
 
     def _finish_together(self, link: Link, need_results: bool, need_calls: bool) -> Reported | None:
@@ -433,19 +435,15 @@ class Recording:
             self._keep_own(
                 link.rank, error, lambda own: finish_h5(self.run, own, self._description(self._metadata()), own_files, **self._compression())
             )
-            if getattr(error, "written", False):  # other ranks are missing, this one is in the file
-                if self.modes is not None:
-                    self.modes.confirm()
-                if self.closed:
-                    self.end_spool()
+            if getattr(error, "written", False):
+                self._confirm_modes()
             raise
         if profile is None or team is None:
             return None
         if path is None:  # no rank has calls that are not in a file
             profile = replace_profile(profile, metadata=team.describe(self._metadata()))
             return profile, None, self._gather(team, link, profile, None, need_results)
-        if self.modes is not None:
-            self.modes.confirm()
+        self._confirm_modes()
         return profile, path, self._results_of_file(link, path, need_calls) if need_results else None
 
     def _description(self, metadata: dict[str, Any]) -> Profile:
